@@ -10,6 +10,7 @@ from index.errors import InputError
 from index.filters.condition import LABEL, Compare, Constant
 from index.filters.parser import write_condition
 from index.gallery.gallery import Gallery
+from index.words.words import MAX_QUERY
 from retrieval_app.api.gallery_routes import describe_gallery
 from retrieval_app.api.request_context import read_condition
 from retrieval_app.api.search_routes import describe_search
@@ -19,7 +20,7 @@ from retrieval_app.review.places import describe_row
 from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.photos import Upload
 from retrieval_app.serving.search_engine import Engine
-from retrieval_app.serving.searching import MemberQuery, SearchQuery
+from retrieval_app.serving.searching import MemberQuery, Part, SearchQuery, TextQuery
 
 Value = TypeVar("Value")
 _INCLUDE = ["label", "path", "precision_at_score"]
@@ -82,14 +83,16 @@ class GalleryAnswers:
         return write_condition(Compare(LABEL, "!=", Constant("text", next(iter(largest)))))
 
     async def search(
-        self, photo: bytes | None, image_id: int | None, *, k: int, where: str, by: str
+        self, photo: bytes | None, image_id: int | None, *, k: int, where: str, by: str, text: str = ""
     ) -> list[dict[str, Any]]:
-        """The k images most similar to a photo, by the bytes of its file, or to an image of the gallery."""
-        if (photo is None) == (image_id is None):
-            raise InputError("a search needs either a photo or the id of an image of the gallery")
+        """The k images most similar to a photo, by the bytes of its file, to an image of the gallery, or to words."""
+        if [photo is not None, image_id is not None, bool(text.strip())].count(True) != 1:
+            raise InputError("a search needs a photo, the id of an image of the gallery, or words: one of them")
         snapshot = await self._follow()
         kept = read_condition(where or None, None, folders=False)
-        parts = () if image_id is None else (MemberQuery(image_id=image_id),)
+        parts: list[Part] = [] if image_id is None else [MemberQuery(image_id=image_id)]
+        if text.strip():
+            parts.append(TextQuery(text=text[: MAX_QUERY + 1]))
         upload = None if photo is None else Upload(photo, _PHOTO)
         query = SearchQuery(parts, upload, k=k, where=kept, by=by)
         found = await describe_search(self.engine, snapshot, query, include=_INCLUDE, folders=False)

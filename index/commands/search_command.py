@@ -79,8 +79,10 @@ class _Search:
                 label += " (was: " + ("none" if hit.given_label is None else printable_path(hit.given_label)) + ")"
             mark = ("copy" if is_copy else "" for is_copy in self._mark(hit).values())
             path = printable_path(hit.location if several else hit.path)
-            rows.append((str(hit.rank), f"{hit.score:.4f}", *mark, label, path))
-        return align([("rank", "score", *([""] if self.by == COPY else []), "label", "path"), *rows], right={0, 1})
+            found_by = () if hit.found_by is None else (hit.found_by,)
+            rows.append((str(hit.rank), f"{hit.score:.4f}", *mark, *found_by, label, path))
+        more = ["found by"] if hits and hits[0].found_by else [""] if self.by == COPY else []
+        return align([("rank", "score", *more, "label", "path"), *rows], right={0, 1})
 
     def to_json(self, hit: Hit) -> dict[str, Any]:
         return {**hit.to_json(), **self._mark(hit)}
@@ -170,13 +172,16 @@ def search(
     GALLERY may also be images: a folder, an archive or a list of them. Their gallery is then made beside them, once,
     with the model that comes with the package.
 
-    A QUERY is an image, or holds many: a folder, a .tar or .zip archive, a 'pattern*', a .txt list, a .csv or .parquet
-    table with a column path, or a .npy file of vectors of the gallery's model, of shape (queries, width) or (width,).
+    A QUERY is words, for instance "oat milk", or an image, or holds many images: a folder, a .tar or .zip archive, a
+    'pattern*', a .txt list, a .csv or .parquet table with a column path, or a .npy file of vectors of the gallery's
+    model, of shape (queries, width) or (width,). Words find images whose texts have them (path, label, tags, metadata),
+    then those that look like these.
     Queries that cannot be used are named on stderr.
 
     \b
     Examples:
       retrieval search photos query.jpg
+      retrieval search photos "oat milk"
       retrieval search gallery query.jpg -k 50 --where "label = 'shoes' AND price < 20"
       retrieval search gallery new_photos --out results.csv
     """
@@ -205,6 +210,8 @@ def _show_one(search: _Search, *, as_json: bool, folder: Path) -> None:
     for query, hits in search.answer():
         if query.problem is not None:
             raise query.problem
+        if query.words is not None:
+            click.echo(query.words.explain(), err=True)
         document = {"results": [search.to_json(hit) for hit in hits]}
         emit(document, as_json=as_json, text="\n".join(search.tabulate(hits)))
     if not hits:
@@ -267,7 +274,8 @@ def _check_queries(queries: Iterable[str]) -> None:
     """Refuse queries that do not exist."""
     from index.gallery.queries import is_npy
     from index.sources.registry import find_source
+    from index.words.words import is_text
 
     for query in queries:
-        if not is_npy(query):
+        if not is_npy(query) and not is_text(query):
             find_source(query)

@@ -35,6 +35,9 @@ from index.threads import RecentlyUsed
 from index.vectors.stores import IdSubset, VectorStore, open_store
 from index.versions.manifest import CATALOG_NAME, INDEX_NAME, MODEL_NAME, Manifest, Version, check_file
 from index.versions.versions import find_version, hold_current
+from index.words.taught import TaughtWords, WordQuery
+from index.words.words import is_text
+from index.words.written import WrittenWords
 
 logger = logging.getLogger(__name__)
 _REMEMBERED_BYTES = 8 << 20  # of rows, about
@@ -83,6 +86,7 @@ class Gallery:
         self.count = len(self.ids)
         self._kept: RecentlyUsed[Condition, IdSubset] = RecentlyUsed(_REMEMBERED_FILTERS)
         self._shown: IdSubset | None = None
+        self._words: TaughtWords | None = None
 
     @property
     def decided(self) -> DecidedRows:
@@ -195,6 +199,22 @@ class Gallery:
                 known[self.output] = known[SEMANTIC].with_outputs(self.output)
             return known[self.output]
 
+    @property
+    def words(self) -> TaughtWords:
+        """The words of the images' texts, with what they look like; indexed at the first use."""
+        if self._words is None:
+            marked = self.decided.marked
+            changed = np.array(sorted({*self.decided.by_id, *marked.tags, *marked.splits}), dtype=np.int64)
+            written = WrittenWords(self.catalog, changed=changed, shown=self.ids)
+            self._words = TaughtWords(written, ids=self.ids, gather=self.vectors)
+        return self._words
+
+    def ask_words(self, text: str) -> WordQuery:
+        """What the words of a query mean here; an InputError for words that nothing is known about."""
+        if self.output != SEMANTIC:
+            raise InputError(f"a search by words finds what looks so, not copies: search by {SEMANTIC}")
+        return self.words.ask(text)
+
     def search(
         self,
         query: AnyQuery,
@@ -208,20 +228,22 @@ class Gallery:
         """The k members most similar to the query, best first; ties go to the smaller id.
 
         Args:
-            query: the path of an image, its bytes, a PIL image, an (H, W, 3) uint8 array, or a (D,) float vector.
+            query: words; or an image by path, as bytes, of PIL, as (H, W, 3) uint8 array; or a (D,) float vector.
             k: results at most; None, with `min_score`: all that are similar enough, found exactly.
             exclude_id: a member that is not returned.
             where: a filter, such as `"label = 'shoes' AND price < 20"`.
             rerank: rank the first hundred again by shared neighbours; scores then do not fall any more.
         """
-        vector = make_vector(query, dim=self.width, open_embedder=lambda: self.embedder)
+        words = self.ask_words(query) if isinstance(query, str) and is_text(query) else None
+        found = query if words is None else words.vector
+        vector = make_vector(found, dim=self.width, open_embedder=lambda: self.embedder)
         where = parse_filter(where) if isinstance(where, str) else where
         if not isinstance(where, Condition | None):
             raise InputError(f"where: expected a filter as text, got {where!r}")
         if exclude_id is not None and not (isinstance(exclude_id, int | np.integer) and abs(exclude_id) < 1 << 63):
             raise InputError(f"exclude_id must be the id of a member, got {exclude_id!r}")
         excluded = frozenset(() if exclude_id is None else (int(exclude_id),))
-        options = SearchOptions(k=k, min_score=min_score, exclude_ids=excluded, rerank=rerank)
+        options = SearchOptions(k=k, min_score=min_score, exclude_ids=excluded, rerank=rerank, words=words)
         return answer(self, vector[None], [options], where=where)[0]
 
     def search_many(self, vectors: Vectors, *, where: Condition | None = None, **options: Any) -> list[list[Hit]]:

@@ -1,4 +1,4 @@
-"""Queries of the command line: images of any source, vectors of `.npy` files, members by id; and their results."""
+"""Queries of the command line: words, images of any source, vectors of `.npy` files, members by id; and results."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +21,8 @@ from index.items import EmbeddedItem, Place
 from index.sources.registry import find_source
 from index.text import printable_path
 from index.threads import usable_cores
+from index.words.taught import WordQuery
+from index.words.words import is_text
 
 _ITEMS_AT_ONCE = 1024  # few enough to be held; decoding pauses between groups of them
 _BLOCK_QUERIES = 256  # searched at once
@@ -33,8 +35,8 @@ _NPY_DAMAGE = (ValueError, TypeError, SyntaxError, OverflowError, MemoryError, T
 class Query:
     """One query: its (D,) float32 unit `vector`, or the `problem`; `place` is that of an image still to be embedded.
 
-    `name` is the argument's file (undecodable bytes as surrogates), `vectors.npy[3]` or `id:12`; `exclude_id` is no
-    hit.
+    `name` is the argument's file (undecodable bytes as surrogates), `vectors.npy[3]`, `id:12` or the `words`' text;
+    `exclude_id` is no hit.
     """
 
     name: str
@@ -42,11 +44,12 @@ class Query:
     problem: RetrievalError | None = None
     exclude_id: int = NO_ID
     place: Place | None = None
+    words: WordQuery | None = None
 
 
 def read_queries(arguments: Sequence[str], *, ids: Sequence[int] = (), gallery: Gallery) -> Iterator[Query]:
     """Every query, in the order of the arguments and then of the ids, in bounded memory."""
-    asked = (one for argument in arguments for one in _read_argument(argument, dim=gallery.width))
+    asked = (one for argument in arguments for one in _read_argument(argument, gallery))
     while group := list(islice(asked, _ITEMS_AT_ONCE)):
         yield from _embed(group, gallery)
     for image_id in ids:
@@ -66,7 +69,9 @@ def answer_queries(
         sound = [(query, query.vector) for query in block if query.vector is not None]
         found: Iterator[list[Hit]] = iter(())
         if sound:
-            searches = [replace(options, exclude_ids=frozenset((query.exclude_id,))) for query, _ in sound]
+            searches = [
+                replace(options, exclude_ids=frozenset((query.exclude_id,)), words=query.words) for query, _ in sound
+            ]
             found = iter(answer(gallery, np.stack([vector for _, vector in sound]), searches, where=where))
         answers = [(query, [] if query.vector is None else next(found)) for query in block]
         most = max(most, *(len(hits) for _, hits in answers))
@@ -80,8 +85,12 @@ def is_single(arguments: Sequence[str], *, ids: Sequence[int] = ()) -> bool:
     if len(arguments) + len(ids) != 1:
         return False
     try:
-        return not arguments or (
-            _open_vectors(arguments[0]).ndim == 1 if is_npy(arguments[0]) else find_source(arguments[0]).is_one_item
+        return (
+            not arguments
+            or is_text(arguments[0])
+            or (
+                _open_vectors(arguments[0]).ndim == 1 if is_npy(arguments[0]) else find_source(arguments[0]).is_one_item
+            )
         )
     except InputError:
         return True  # one problem
@@ -91,9 +100,13 @@ def is_npy(argument: str) -> bool:
     return argument.lower().endswith(".npy") and not os.path.isdir(argument)
 
 
-def _read_argument(argument: str, *, dim: int) -> Iterator[Query]:
+def _read_argument(argument: str, gallery: Gallery) -> Iterator[Query]:
     try:
-        yield from _read_vectors(argument, dim=dim) if is_npy(argument) else _list_images(argument)
+        if is_text(argument):
+            words = gallery.ask_words(argument)
+            yield Query(argument, normalise(words.vector, name=argument), words=words)
+        else:
+            yield from _read_vectors(argument, dim=gallery.width) if is_npy(argument) else _list_images(argument)
     except InputError as error:
         yield Query(argument, problem=error)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,15 +16,18 @@ from index.errors import InputError
 from index.filters.condition import Condition
 from index.text import valid_text
 from index.vectors.exact import measure_cosines
+from index.words.words import split_words, text_of
 
 if TYPE_CHECKING:
     from index.gallery.gallery import Gallery
+    from index.words.taught import WordQuery
 
 POOL = 100  # results that are ranked again
 NEIGHBOURS = 20  # k1: members that describe a result, itself among them
 AVERAGED = 3  # k2: descriptions that are averaged, of a result and of its nearest ones in the pool
 DISTANCE_SHARE = 0.3  # lambda: of the plain distance in the mixed one
 MAX_DUPLICATES = 100  # named under one hit
+FoundBy: TypeAlias = Literal["words", "looks", "words and looks"]
 Groups = Mapping[int, Ids]
 """Groups of near-duplicates: by an image's id the (n,) int64 ids of its group, itself among them."""
 
@@ -34,7 +37,7 @@ class Hit:
     """One result: a member of the gallery, with its rank from 1 and its cosine similarity as `score`.
 
     `row` is None in a search without rows; `duplicates` are (id, score) of the first `MAX_DUPLICATES` collapsed into
-    it.
+    it. In a search by words, `words` are those of its text that the query means, and `found_by` says what found it.
     """
 
     rank: int
@@ -44,6 +47,8 @@ class Hit:
     source: str = ""
     duplicates: tuple[tuple[int, float], ...] = ()
     duplicates_count: int = 0
+    words: tuple[str, ...] = ()
+    found_by: FoundBy | None = None
 
     @property
     def _row(self) -> CatalogRow:
@@ -86,6 +91,7 @@ class Hit:
             "label": self.label,
             **({} if self.given_label == self.label else {"given_label": self.given_label}),
             "metadata": self.metadata,
+            **({} if self.found_by is None else {"found_by": self.found_by, "words": self.words}),
         }
 
 
@@ -99,6 +105,7 @@ class SearchOptions:
         exclude_ids: members that are never hits.
         rerank: rank the first hundred again by shared neighbours (`rank_by_neighbours`).
         ahead: hits beyond `k`, which tell whether there is another page.
+        words: what a search by words means: images whose texts have them come first, then those that look like it.
     """
 
     k: int | None = 10
@@ -107,6 +114,7 @@ class SearchOptions:
     exclude_ids: frozenset[int] = frozenset()
     rerank: bool = False
     ahead: int = 0
+    words: WordQuery | None = None
 
     def __post_init__(self) -> None:
         k, min_score = self.k, self.min_score
@@ -127,7 +135,8 @@ class SearchOptions:
         """The number of nearest members that are enough unless near-duplicates are collapsed; None: all."""
         if self.end is None:
             return None
-        return (max(self.end, POOL) if self.rerank else self.end) + len(self.exclude_ids)
+        written = 0 if self.words is None else min(len(self.words.written), self.end)
+        return (max(self.end, POOL) if self.rerank else self.end) + len(self.exclude_ids) + written
 
 
 def answer(
@@ -164,6 +173,8 @@ def answer(
     for vector, search, one, chosen in zip(vectors, searches, groups, ranked, strict=True):
         numbered = enumerate(chosen, search.offset + 1)
         hits = [Hit(rank, image_id, score, *known[image_id]) for rank, (image_id, score) in numbered]
+        if search.words is not None:
+            hits = [_explain(hit, search.words) for hit in hits]
         if one is not None:
             for place, hit in enumerate(hits):
                 if (same := one.get(hit.id)) is not None:
@@ -189,17 +200,23 @@ def _choose(
         among = gallery.choose_among(where)
         return gallery.store.search(gallery.vectors(asked), k=NEIGHBOURS, among=among, threads=gallery.threads)
 
+    def cut(scores: Floats, ids: Ids) -> tuple[Floats, Ids]:
+        kept = ~np.isin(ids, list(search.exclude_ids))
+        if least is not None:
+            kept &= scores >= least
+        return scores[kept], ids[kept]
+
     while True:
         scores, ids = nearest
         is_all = wanted is None or len(ids) < wanted or (least is not None and len(ids) > 0 and scores[-1] < least)
-        if least is not None:
-            scores, ids = scores[scores >= least], ids[scores >= least]
-        if search.exclude_ids:
-            others = [image_id not in search.exclude_ids for image_id in ids.tolist()]
-            scores, ids = scores[others], ids[others]
+        scores, ids = cut(scores, ids)
         if search.rerank:
             order = rank_by_neighbours(scores, ids, search_near=search_near)
             scores, ids = scores[order], ids[order]
+        if search.words is not None:
+            first_scores, first = cut(*_rank_written(gallery, vector, search.words, k=wanted, where=where))
+            others = ~np.isin(ids, search.words.written) & search.words.is_known
+            scores, ids = np.concatenate([first_scores, scores[others]]), np.concatenate([first, ids[others]])
         pairs = zip(ids.tolist(), scores.tolist(), strict=True)
         if groups is None:
             return list(pairs)[shown]
@@ -210,6 +227,28 @@ def _choose(
             return list(best.values())[shown]
         wanted *= 2
         nearest = gallery.rank_many(vector[None], k=wanted, where=where)[0]
+
+
+def _rank_written(
+    gallery: Gallery, vector: Vectors, words: WordQuery, *, k: int | None, where: Condition | None
+) -> tuple[Floats, Ids]:
+    """(scores, ids) of the first k images whose texts have the words: by their looks where these are known."""
+    ids = words.written if where is None else words.written[gallery.select(where).has(words.written)]
+    if not words.is_known:
+        return measure_cosines(gallery.vectors(ids[:k]), vector), ids[:k]
+    if not len(ids):
+        return np.empty(0, dtype=np.float32), ids
+    among, count = gallery.store.subset(np.sort(ids)), len(ids) if k is None else min(k, len(ids))
+    scores, found = gallery.store.search(vector[None], k=count, among=among, threads=gallery.threads)
+    return scores[0][found[0] != NO_ID], found[0][found[0] != NO_ID]
+
+
+def _explain(hit: Hit, words: WordQuery) -> Hit:
+    """A hit with the words of its text, and what found it."""
+    is_written, looks_so = hit.id in words.written_set, words.is_known and hit.score >= words.least_score
+    found_by: FoundBy = "looks" if not is_written else "words and looks" if looks_so else "words"
+    own = set[str]() if hit.row is None else set(split_words(text_of(hit.row)))
+    return replace(hit, words=tuple(sorted(word for word in own if words.means(word))), found_by=found_by)
 
 
 def _add_duplicates(

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from fastapi import Query, Response
 from pydantic import Field
+from typing_extensions import TypedDict
 
 from index.catalog.reader import list_columns
 from index.catalog.rows import CLUSTER, CLUSTERS_SETTING, SPLIT
@@ -20,7 +21,7 @@ from index.model.builtin import builtin_sha256
 from index.text import valid_text
 from index.vectors.kinds import KINDS
 from retrieval_app.api.request_context import Context, RequestContext, make_router, read_condition, responses, write
-from retrieval_app.api.schemas import MAX_QUERIES, Answer, By, FacetSelection, Ready, Versioned
+from retrieval_app.api.schemas import MAX_QUERIES, STRICT, Answer, By, FacetSelection, Ready, Versioned
 from retrieval_app.api.security.access import may
 from retrieval_app.api.security.rights import REVIEW, WRITE
 from retrieval_app.insights.answer import once_per_gallery
@@ -35,7 +36,7 @@ from retrieval_app.serving.serving_config import ServingConfig
 
 router = make_router("gallery")
 _FAILED = "it could not be computed; the server's log says why"
-MAX_LABELS = 2000
+MAX_LABELS = MAX_WORDS = 2000
 _MAX_COLUMNS = 100
 _find_problems = once_per_gallery(find_problems)  # seconds where there are many placeholders
 
@@ -129,6 +130,21 @@ class ProblemList(Versioned):
 
     images: int
     problems: list[ImageProblem]
+
+
+class KnownWord(TypedDict):
+    """A word of the images' texts."""
+
+    __pydantic_config__ = STRICT  # type: ignore[misc]
+    word: str
+    images: int
+
+
+class KnownWords(Ready):
+    """Words that a search by looks finds better than chance: the first of them, and how many they are."""
+
+    count: int
+    words: list[KnownWord]
 
 
 class QualityReport(Quality, Ready):
@@ -236,6 +252,16 @@ async def list_problems(context: Context) -> dict[str, Any]:
     snapshot = context.snapshot
     problems = await context.engine.run(_find_problems, snapshot.gallery)
     return {"version": snapshot.version, "images": snapshot.gallery.count, "problems": problems}
+
+
+@router.get("/words", **responses(KnownWords | Failed, also=COMPUTING))
+async def get_words(context: Context) -> Response | dict[str, Any]:
+    """List the words of the images' texts that are known to look like something, the most frequent first."""
+    computed = context.snapshot.insights.words
+    if computed.value is None:
+        return send_unready(context, computed)
+    words = [{"word": word, "images": count} for word, count in computed.value[:MAX_WORDS]]
+    return {"state": "ready", "version": context.snapshot.version, "count": len(computed.value), "words": words}
 
 
 @router.get("/quality", **responses(QualityReport | Failed, also=COMPUTING))

@@ -12,8 +12,10 @@ from fastapi import Depends, Query, Response
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from index.gallery.ranking import FoundBy
 from index.outputs import COPY, SEMANTIC
 from index.text import printable_path
+from index.words.taught import WordQuery
 from retrieval_app.api.errors import BODY_ERRORS
 from retrieval_app.api.form_files import BYTES, IMAGE_BODY, read_image
 from retrieval_app.api.image_routes import ImageEntry
@@ -56,6 +58,19 @@ class SearchHit(ImageEntry, total=False):
     is_copy: Annotated[bool, Field(description="of a search by `copy`: whether the score says that it is a copy")]
     duplicates: Annotated[list[DuplicateHit], Field(description="at most 100 of them")]
     duplicates_count: int
+    found_by: Annotated[FoundBy, Field(description="of a search by words alone")]
+    words: Annotated[list[str], Field(description="those of the image's text that the query means")]
+
+
+class WordsAnswer(TypedDict):
+    """How the words of a search were read; `looks_known`: images that look as they say follow those with the words."""
+
+    __pydantic_config__ = STRICT  # type: ignore[misc]
+    understood: Annotated[
+        dict[str, list[str]], Field(description="words of the texts, or beginnings with a *, by word; none if unknown")
+    ]
+    images: Annotated[int, Field(description="whose texts have all of the words")]
+    looks_known: bool
 
 
 class SearchResponse(Versioned):
@@ -67,6 +82,7 @@ class SearchResponse(Versioned):
     collapsed: bool | None = Field(
         description="whether near-duplicates were collapsed; false while they are still computed, null where not asked"
     )
+    words: WordsAnswer | None = Field(description="of a search by words alone")
 
 
 class PhotoAnswer(Answer):
@@ -99,8 +115,14 @@ async def describe_search(
         "hits": hits,
         "next_offset": search.next_offset,
         "collapsed": search.groups is not None if query.collapse_duplicates else None,
+        "words": None if search.query.words is None else _describe_words(search.query.words),
         "took_ms": round((time.perf_counter() - started) * 1000, 3),
     }
+
+
+def _describe_words(words: WordQuery) -> dict[str, Any]:
+    understood = {word: list(terms) for word, terms in words.understood.items()}
+    return {"understood": understood, "images": len(words.written), "looks_known": words.is_known}
 
 
 def _describe_hits(
@@ -113,6 +135,8 @@ def _describe_hits(
         if found.duplicates:
             hit["duplicates"] = [{"id": number, "score": round(score, 6)} for number, score in found.duplicates]
             hit["duplicates_count"] = found.duplicates_count
+        if found.found_by is not None:
+            hit.update(found_by=found.found_by, words=list(found.words))
         if query.by == COPY and copies is not None:
             hit["is_copy"] = hit["score"] >= copies["threshold"]
         if query.with_rows and found.row is not None:
@@ -120,7 +144,7 @@ def _describe_hits(
         hits.append(hit)
     if "precision_at_score" in include:
         # Calibrated on single images as queries: a sum or difference of several has other scores.
-        is_told = query.is_single and query.by == SEMANTIC
+        is_told = query.is_single and query.text is None and query.by == SEMANTIC
         calibration = snapshot.insights.calibration.value if is_told else None
         precisions = (
             [] if calibration is None else calibration.precision_at(np.array([hit.score for hit in search.hits]))
@@ -132,7 +156,7 @@ def _describe_hits(
 
 @router.post("/search", **responses(SearchResponse, 404, *BODY_ERRORS))
 async def search(context: Context, body: SearchRequest) -> Response | dict[str, Any]:
-    """Search by images of the gallery, photos and vectors, alone or weighted together."""
+    """Search by images of the gallery, photos, words and vectors, alone or weighted together."""
     excluded = frozenset(body.exclude_ids)
     return await _search(context, body, include=body.include, parts=body.queries, exclude_ids=excluded)
 

@@ -133,6 +133,7 @@ class GalleryApp(gr.Blocks):
                         height=360,
                     )
                 )
+                text = gr.Textbox(label="Or words", placeholder="what the image shows", max_lines=1)
                 by = gr.Radio(
                     [_ASKS_BY[one] for one in outputs], value=SEMANTIC, label="Find", visible=len(outputs) > 1
                 )
@@ -157,6 +158,7 @@ class GalleryApp(gr.Blocks):
         gr.on([photo.upload, go.click, where.submit], self._search_photo, [photo, *options], results, **_PRIVATE)
         found.select(self._search_shown, [ids, *options], results, **_PRIVATE)
         gr.on([some.click, self.load], self._show_some, None, results, **_PRIVATE)
+        gr.on([text.submit], self._search_words, [text, *options], results, **_PRIVATE)
         gr.on([by.input, count.release], self._search_again, [photo, asked, *options], results, **_PRIVATE)
 
     def _add_endpoint(self) -> None:
@@ -164,9 +166,10 @@ class GalleryApp(gr.Blocks):
         photo, image_id = take_sent_only(gr.Image(type="pil", visible=False)), gr.Number(precision=0, visible=False)
         count, where = gr.Number(_RESULTS, precision=0, visible=False), gr.Textbox("", visible=False)
         by = gr.Radio(list(self._answers.outputs), value=SEMANTIC, visible=False)
+        text = gr.Textbox("", visible=False)
         gr.Button(visible=False).click(
             self.search,
-            [photo, image_id, count, where, by],
+            [photo, image_id, count, where, by, text],
             gr.JSON(visible=False),
             api_name="search",
             api_description=self.search.__doc__,
@@ -180,14 +183,20 @@ class GalleryApp(gr.Blocks):
         k: int = _RESULTS,
         where: str = "",
         by: str = SEMANTIC,
+        text: str = "",
     ) -> list[dict[str, Any]]:
-        """The k images most similar to a photo or a gallery image: id, score, label, name, precision_at_score."""
-        return await _ask(self._answers.search(image, image_id, k=k, where=where, by=by))
+        """The k images most similar to a photo, a gallery image or words: id, score, label, name and others."""
+        return await _ask(self._answers.search(image, image_id, k=k, where=where, by=by, text=text))
 
     async def _search_photo(self, photo: bytes | None, *options: Any) -> tuple[Any, ...]:
         if photo is None:
             raise gr.Error("Upload a photo first, or select one of the images.")
         return await self._show(photo, None, *options)
+
+    async def _search_words(self, text: str, by: str, where: str, count: int) -> tuple[Any, ...]:
+        hits = await self.search(None, None, k=count, where=where, text=text)
+        told = f"**{len(hits):,} images by the words {_escape(text)}**, best first. Select one to search with it."
+        return told, *await self._draw(hits), None
 
     async def _search_shown(self, ids: list[int], by: str, where: str, count: int, chosen: gr.SelectData) -> Any:
         return await self._show(None, ids[chosen.index], by, where, count)

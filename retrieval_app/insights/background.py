@@ -32,7 +32,7 @@ from retrieval_app.reports import duplicates_report
 from retrieval_app.reports.duplicates_report import DuplicateReport
 
 logger = logging.getLogger(__name__)
-Name = Literal["calibration", "duplicates", "label_issues", "updated_issues", "quality", "map"]
+Name = Literal["calibration", "duplicates", "label_issues", "updated_issues", "quality", "words", "map"]
 Value = TypeVar("Value")
 RETRY_S = 10.0  # before what failed is tried again
 _RETRY_TIMES = 4  # as long as the attempt took, at least: what fails late shall not keep a core busy
@@ -114,6 +114,7 @@ class Insights:
             "label_issues": _Task(Insights._find_label_issues, LabelIssues if audit is None else None),
             "updated_issues": _Task(Insights._update_now, goes_on=True),
             "quality": _Task(Insights._assess_quality, Quality, of_decisions=True),
+            "words": _Task(Insights._list_words, of_decisions=True, goes_on=True),
             "map": _Task(Insights._lay_out, MapLayout),
         }
 
@@ -160,6 +161,11 @@ class Insights:
     def quality(self) -> Computed[Quality]:
         """How well the gallery finds its own labels."""
         return self.get("quality")
+
+    @property
+    def words(self) -> Computed[list[tuple[str, int]]]:
+        """The words that the gallery teaches, with the number of images that have each."""
+        return self.get("words")
 
     @property
     def map(self) -> Computed[MapLayout]:
@@ -308,6 +314,9 @@ class Insights:
 
     def _assess_quality(self, gallery: Gallery, progress: Progress) -> Quality:
         return quality.assess_quality(gallery, progress, duplicates=self._settle("duplicates"))
+
+    def _list_words(self, gallery: Gallery, progress: Progress) -> list[tuple[str, int]]:
+        return gallery.words.list_known(progress=progress)
 
     def _lay_out(self, _: Gallery, progress: Progress) -> MapLayout:
         return map_layout.lay_out(self._given, progress)

@@ -25,6 +25,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from index.errors import InputError, RetrievalError
 from index.images.image_files import read_bytes
+from index.outputs import SEMANTIC
 from index.text import printable_path
 from index.versions.versions import find_version
 from retrieval_app.api.errors import explain, read_request_id, refuse_with
@@ -73,6 +74,10 @@ class _Tools:
     ) -> list[dict[str, Any]]:
         """The k images most similar to an image of the gallery: by semantic similarity, or copies of this image."""
         return await self._answers.search(None, image_id, k=k, where=where, by=by)
+
+    async def search_by_words(self, text: str, k: int = 10, where: str = "") -> list[dict[str, Any]]:
+        """The k images that words find: those whose texts have them, then those that look as these do."""
+        return await self._answers.search(None, None, text=text, k=k, where=where, by=SEMANTIC)
 
     async def search_like_photo(
         self, photo_base64: str, k: int = 10, where: str = "", by: By = "semantic"
@@ -148,6 +153,7 @@ def make_server(
         tools.describe_gallery,
         tools.list_images,
         tools.search_like_image,
+        tools.search_by_words,
         tools.search_like_photo,
         tools.look_at_image,
         tools.list_label_issues,

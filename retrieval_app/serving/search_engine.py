@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -43,7 +43,15 @@ from retrieval_app.serving.photos import (
     read_original,
     read_pixels,
 )
-from retrieval_app.serving.searching import MemberQuery, PhotoQuery, Search, SearchQuery, VectorQuery, answer_searches
+from retrieval_app.serving.searching import (
+    MemberQuery,
+    Part,
+    Search,
+    SearchQuery,
+    TextQuery,
+    VectorQuery,
+    answer_searches,
+)
 from retrieval_app.serving.serving_config import ServingConfig
 
 logger = logging.getLogger(__name__)
@@ -263,6 +271,9 @@ class Engine:
                 await self.look_up(snapshot.gallery.select, query.where)  # holds up no other search
             if query.upload is not None:
                 search.vectors = [await self.embed(snapshot, query.upload.data, name=query.upload.name)]
+            elif query.text is not None:
+                words = await self.look_up(snapshot.gallery.ask_words, query.text)
+                search.query, search.vectors = replace(query, words=words), [words.vector]
             else:
                 search.vectors = [await self._find_vector(snapshot, part) for part in query.parts]
             if query.collapse_duplicates:
@@ -291,13 +302,15 @@ class Engine:
             self._thumbnails.put(key, data)
         return data
 
-    async def _find_vector(self, snapshot: Snapshot, part: MemberQuery | PhotoQuery | VectorQuery) -> Vectors | None:
+    async def _find_vector(self, snapshot: Snapshot, part: Part) -> Vectors | None:
         """The unit vector of a query part; None where the search reads it."""
         gallery = snapshot.gallery
         if isinstance(part, VectorQuery):
             if len(part.vector) != gallery.width:
                 raise InputError(f"a query vector must be {gallery.width} numbers, got {len(part.vector)}")
             return normalise(np.array(part.vector, dtype=np.float32), name="query vector")
+        if isinstance(part, TextQuery):
+            return (await self.look_up(gallery.ask_words, part.text)).vector
         if isinstance(part, MemberQuery):
             return None if part.crop is None else await self._embed_part(snapshot, part.crop, of=part.image_id)
         photo = await self.photo(part.photo)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 from pydantic import Discriminator, Field, StringConstraints, Tag
@@ -10,9 +10,11 @@ from pydantic import Discriminator, Field, StringConstraints, Tag
 from index.arrays import NO_ID, Ids, Vectors
 from index.errors import InputError, RetrievalError
 from index.filters.condition import Condition
+from index.gallery.any_query import normalise
 from index.gallery.gallery import Gallery
 from index.gallery.ranking import Hit, SearchOptions, answer
 from index.outputs import SEMANTIC
+from index.words.words import MAX_QUERY
 from retrieval_app.insights.answer import Body
 from retrieval_app.serving.photos import Crop, Upload
 
@@ -49,8 +51,18 @@ class VectorQuery(Body):
     weight: Weight = 1.0
 
 
+class TextQuery(Body):
+    """Words: of the images' texts, or what these look like; a word with a minus before it is not wanted."""
+
+    text: Annotated[str, StringConstraints(min_length=1, max_length=MAX_QUERY)]
+    weight: Weight = 1.0
+
+
+Part: TypeAlias = MemberQuery | PhotoQuery | VectorQuery | TextQuery
+
+
 def _find_kind(query: Any) -> str | None:
-    kinds = ("image_id", "photo", "vector")
+    kinds = ("image_id", "photo", "vector", "text")
     found = [kind for kind in kinds if (kind in query if isinstance(query, dict) else hasattr(query, kind))]
     return found[0] if len(found) == 1 else None
 
@@ -58,11 +70,12 @@ def _find_kind(query: Any) -> str | None:
 QueryPart = Annotated[
     Annotated[MemberQuery, Tag("image_id")]
     | Annotated[PhotoQuery, Tag("photo")]
-    | Annotated[VectorQuery, Tag("vector")],
+    | Annotated[VectorQuery, Tag("vector")]
+    | Annotated[TextQuery, Tag("text")],
     Discriminator(
         _find_kind,
         custom_error_type="query_kind",
-        custom_error_message="a query is an object with exactly one of image_id, photo and vector",
+        custom_error_message="a query is an object with exactly one of image_id, photo, vector and text",
     ),
 ]
 
@@ -75,7 +88,7 @@ class SearchQuery(SearchOptions):
     them; `with_rows` adds rows of the catalogue to the hits.
     """
 
-    parts: Sequence[MemberQuery | PhotoQuery | VectorQuery] = ()
+    parts: Sequence[Part] = ()
     upload: Upload | None = None
     where: Condition | None = None
     collapse_duplicates: bool = False
@@ -86,7 +99,7 @@ class SearchQuery(SearchOptions):
     def __post_init__(self) -> None:
         SearchOptions.__post_init__(self)  # super() knows no class with slots
         if not self.parts and self.upload is None:
-            raise InputError("a search needs at least one image, photo or vector")
+            raise InputError("a search needs at least one image, photo, vector or text")
         if self.k is None or self.k > MAX_K or not 0 <= self.offset <= MAX_OFFSET:
             raise InputError(
                 f"k must be in 1..{MAX_K:,} and offset in 0..{MAX_OFFSET:,}, got {self.k} and {self.offset}"
@@ -97,6 +110,12 @@ class SearchQuery(SearchOptions):
     @property
     def is_single(self) -> bool:
         return self.upload is not None or (len(self.parts) == 1 and self.parts[0].weight > 0)
+
+    @property
+    def text(self) -> str | None:
+        """The words of a search by nothing else."""
+        part = self.parts[0] if len(self.parts) == 1 and self.is_single else None
+        return part.text if isinstance(part, TextQuery) else None
 
     @property
     def has_run_model(self) -> bool:
@@ -136,7 +155,7 @@ class Search:
         pairs = zip(parts, self.vectors, strict=True)
         known = [self.gallery.vector(getattr(part, "image_id", NO_ID)) if one is None else one for part, one in pairs]
         if self.query.is_single:
-            return known[0]
+            return normalise(known[0], name="the query") if self.query.words else known[0]
         weights = [part.weight for part in self.query.parts]
         total = np.einsum("i,ij->j", np.array(weights), np.stack(known).astype(np.float64))
         norm = float(np.linalg.norm(total))

@@ -109,7 +109,7 @@ def hint(visit: Visit) -> Locator:
 def test_who_comes_first_is_told_what_can_be_done_until_that_is_read(newcomer: Visit) -> None:
     newcomer.open()
     strip = hint(newcomer)
-    expect(strip).to_contain_text("to find images like it, or filter by words")
+    expect(strip).to_contain_text("to find images like it, or search by words")
     assert newcomer.fits_its_width()
     newcomer.open("?view=labels")
     expect(strip).to_be_visible()

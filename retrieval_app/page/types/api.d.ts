@@ -14,8 +14,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Search by images of the gallery, photos and vectors, alone or weighted together
-         * @description Search by images of the gallery, photos and vectors, alone or weighted together.
+         * Search by images of the gallery, photos, words and vectors, alone or weighted together
+         * @description Search by images of the gallery, photos, words and vectors, alone or weighted together.
          */
         post: operations["search"];
         delete?: never;
@@ -284,6 +284,26 @@ export interface paths {
          * @description List image problems: blurred, dark, bright, empty, tiny, bordered images, placeholders and others.
          */
         get: operations["list_problems"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/words": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the words of the images' texts that are known to look like something, the most frequent first
+         * @description List the words of the images' texts that are known to look like something, the most frequent first.
+         */
+        get: operations["get_words"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1855,6 +1875,33 @@ export interface components {
             step: number | null;
         };
         /**
+         * KnownWord
+         * @description A word of the images' texts.
+         */
+        KnownWord: {
+            /** Word */
+            word: string;
+            /** Images */
+            images: number;
+        };
+        /**
+         * KnownWords
+         * @description Words that a search by looks finds better than chance: the first of them, and how many they are.
+         */
+        KnownWords: {
+            /**
+             * State
+             * @constant
+             */
+            state: "ready";
+            /** Version */
+            version: string;
+            /** Count */
+            count: number;
+            /** Words */
+            words: components["schemas"]["KnownWord"][];
+        };
+        /**
          * LabelChoice
          * @description The label of an image changes or stays, the image is set aside or dropped, or nothing is decided any more.
          */
@@ -2648,6 +2695,17 @@ export interface components {
             duplicates?: components["schemas"]["DuplicateHit"][];
             /** Duplicates Count */
             duplicates_count?: number;
+            /**
+             * Found By
+             * @description of a search by words alone
+             * @enum {string}
+             */
+            found_by?: "words" | "looks" | "words and looks";
+            /**
+             * Words
+             * @description those of the image's text that the query means
+             */
+            words?: string[];
         };
         /**
          * SearchList
@@ -2721,7 +2779,7 @@ export interface components {
              */
             by?: "semantic" | "copy";
             /** Queries */
-            queries: (components["schemas"]["MemberQuery"] | components["schemas"]["PhotoQuery"] | components["schemas"]["VectorQuery"])[];
+            queries: (components["schemas"]["MemberQuery"] | components["schemas"]["PhotoQuery"] | components["schemas"]["VectorQuery"] | components["schemas"]["TextQuery"])[];
             /**
              * Exclude Ids
              * @default []
@@ -2754,6 +2812,8 @@ export interface components {
              * @description whether near-duplicates were collapsed; false while they are still computed, null where not asked
              */
             collapsed: boolean | null;
+            /** @description of a search by words alone */
+            words: components["schemas"]["WordsAnswer"] | null;
         };
         /**
          * SecondPerson
@@ -2855,6 +2915,20 @@ export interface components {
             sample?: components["schemas"]["Sample"] | null;
         };
         /**
+         * TextQuery
+         * @description Words: of the images' texts, or what these look like; a word with a minus before it is not wanted.
+         */
+        TextQuery: {
+            /** Text */
+            text: string;
+            /**
+             * Weight
+             * @description below 0: less like this
+             * @default 1
+             */
+            weight?: number;
+        };
+        /**
          * Undo
          * @description Undo a step; without `step` the last one, whoever made it.
          */
@@ -2888,6 +2962,26 @@ export interface components {
              * @default 1
              */
             weight?: number;
+        };
+        /**
+         * WordsAnswer
+         * @description How the words of a search were read; `looks_known`: images that look as they say follow those with the words.
+         */
+        WordsAnswer: {
+            /**
+             * Understood
+             * @description words of the texts, or beginnings with a *, by word; none if unknown
+             */
+            understood: {
+                [key: string]: string[];
+            };
+            /**
+             * Images
+             * @description whose texts have all of the words
+             */
+            images: number;
+            /** Looks Known */
+            looks_known: boolean;
         };
         /**
          * WorstQueryEntry
@@ -2951,6 +3045,8 @@ export type ImageProblem = components['schemas']['ImageProblem'];
 export type JobAnswer = components['schemas']['JobAnswer'];
 export type KeepImages = components['schemas']['KeepImages'];
 export type KeptAnswer = components['schemas']['KeptAnswer'];
+export type KnownWord = components['schemas']['KnownWord'];
+export type KnownWords = components['schemas']['KnownWords'];
 export type LabelChoice = components['schemas']['LabelChoice'];
 export type LabelDecisionEntry = components['schemas']['LabelDecisionEntry'];
 export type LabelDecisions = components['schemas']['LabelDecisions'];
@@ -2997,9 +3093,11 @@ export type Suggestion = components['schemas']['Suggestion'];
 export type TagEntry = components['schemas']['TagEntry'];
 export type TagList = components['schemas']['TagList'];
 export type Tagging = components['schemas']['Tagging'];
+export type TextQuery = components['schemas']['TextQuery'];
 export type Undo = components['schemas']['Undo'];
 export type Undone = components['schemas']['Undone'];
 export type VectorQuery = components['schemas']['VectorQuery'];
+export type WordsAnswer = components['schemas']['WordsAnswer'];
 export type WorstQueryEntry = components['schemas']['WorstQueryEntry'];
 export type $defs = Record<string, never>;
 export interface operations {
@@ -3450,6 +3548,35 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ProblemList"];
+                };
+            };
+        };
+    };
+    get_words: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KnownWords"] | components["schemas"]["Failed"];
+                };
+            };
+            /** @description It is being computed: ask again. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Computing"];
                 };
             };
         };

@@ -31,6 +31,7 @@ declare global {
   type RecallEntry = api.RecallEntry;
   type ScoreHistogram = api.ScoreHistogram;
   type SearchHit = api.SearchHit;
+  type WordsAnswer = api.WordsAnswer;
   type WorstQueryEntry = api.WorstQueryEntry;
 
   type AnswerOf<Path, Method> = routes.AnswerOf<Path, Method>;
@@ -70,11 +71,12 @@ declare global {
   type Role = 'like' | 'more' | 'less';
   type Crop = {x: number; y: number; width: number; height: number};
 
-  /** An image of the query, of the gallery or sent. */
-  type Part = ({image: number; photo?: undefined} | {photo: string; image?: undefined}) & {
-    role: Role;
-    crop: Crop | null;
-  };
+  /** A part of the query: an image of the gallery, a photo that was sent, or words. */
+  type Part = (
+    | {image: number; photo?: undefined; words?: undefined}
+    | {photo: string; image?: undefined; words?: undefined}
+    | {words: string; image?: undefined; photo?: undefined}
+  ) & {role: Role; crop: Crop | null};
 
   /** What the address says. */
   interface State {

@@ -26,6 +26,7 @@ LOOKING = {
     "describe_gallery",
     "list_images",
     "search_like_image",
+    "search_by_words",
     "search_like_photo",
     "look_at_image",
     "list_label_issues",

@@ -5,13 +5,13 @@ const DEFAULT_K = 48;
 /** How much a part counts in the query. */
 export const WEIGHTS = {like: 1, more: 0.7, less: -0.4};
 
-const OWN = 'view image photo more less crop text f k min collapse rerank by ids details'.split(' ');
+const OWN = 'view image photo words more less crop text f k min collapse rerank by ids details'.split(' ');
 const listeners = new Set();
 
 /**
  * What the address says now:
  * - view: one that the frame has a link to
- * - parts: [{image: ID} or {photo: TOKEN}, each with role 'like' | 'more' | 'less' and crop {x, y, width, height} or
+ * - parts: [{image: ID}, {photo: TOKEN} or {words: TEXT}, each with role 'like' | 'more' | 'less' and crop {x, y, width, height} or
  *   null]
  * - text, filters [where expressions], k, min (lowest score) or null, collapse (near-duplicates), rerank (by shared
  *   neighbours), by ('semantic' or 'copy', what is compared), ids [shown as they are], details (id) or null
@@ -72,8 +72,11 @@ export function onState(run) {
   return () => listeners.delete(run);
 }
 
-/** A name for a part, the same for the same image: 'i12', 'pTOKEN'. @param {Part} part */
-export const partKey = part => (part.image !== undefined ? `i${part.image}` : `p${part.photo}`);
+/** A name for a part, the same for the same image or words: 'i12', 'pTOKEN', 'wTEXT'. @param {Part} part */
+export function partKey(part) {
+  if (part.words !== undefined) return `w${part.words}`;
+  return part.image !== undefined ? `i${part.image}` : `p${part.photo}`;
+}
 
 /** A click on a link within the page becomes a change of state; any other click is left to the browser. */
 export function followLink(event) {
@@ -125,8 +128,11 @@ function readParts(params) {
 
 /** @returns {Part | null} */
 function readPart(name, value) {
-  const role = /** @type {Record<string, Role>} */ ({image: 'like', photo: 'like', more: 'more', less: 'less'})[name];
+  const roles = /** @type {Record<string, Role>} */ ({more: 'more', less: 'less'});
+  const role = roles[name] ?? (['image', 'photo', 'words'].includes(name) ? 'like' : null);
   if (!role) return null;
+  const words = name === 'words' ? value : /^words\.(.+)$/s.exec(value)?.[1];
+  if (words !== undefined) return words.trim() ? {words, role, crop: null} : null;
   const token = name === 'photo' ? value : /^photo\.(.+)$/.exec(value)?.[1];
   if (token) return /^[\w-]{1,128}$/.test(token) ? {photo: token, role, crop: null} : null;
   const image = readId(value);
@@ -166,9 +172,10 @@ function writeQuery(state) {
 
 /** @param {URLSearchParams} params @param {Part} part */
 function writePart(params, part) {
-  const isPhoto = part.photo !== undefined;
-  if (part.role === 'like') params.append(isPhoto ? 'photo' : 'image', String(part.photo ?? part.image));
-  else params.append(part.role, isPhoto ? `photo.${part.photo}` : String(part.image));
+  const kind = part.words !== undefined ? 'words' : part.photo !== undefined ? 'photo' : 'image';
+  const value = String(part.words ?? part.photo ?? part.image);
+  if (part.role === 'like') params.append(kind, value);
+  else params.append(part.role, kind === 'image' ? value : `${kind}.${value}`);
   if (part.crop) {
     const {x, y, width, height} = part.crop;
     const numbers = [x, y, width, height].map(number => Number(number.toFixed(4)));

@@ -13,7 +13,7 @@ export function welcome(views, {dismissed}) {
   const strip = make('aside', {class: 'welcome', 'aria-label': 'What can be done here'}, [
     make('p', [
       make('b', HAS_MOUSE ? 'Drop or paste a photo anywhere' : 'Choose or take a photo'),
-      ' to find images like it, or filter by words.',
+      ' to find images like it, or search by words.',
       make('span.welcome-more', [
         ' The ',
         make('b', 'Map'),

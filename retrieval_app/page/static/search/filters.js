@@ -1,4 +1,4 @@
-// The text box, which takes plain words and conditions, and a chip for every condition that holds.
+// The text box, which searches by words and takes conditions, and a chip for every condition that holds.
 
 import {button, count, debounce, icon, make, refill, sentence, shownText} from '../core/dom.js';
 import {get, isAborted, withGallery} from '../core/api.js';
@@ -8,8 +8,24 @@ const NARROW = matchMedia('(max-width: 760px)').matches;
 const TYPING_MILLISECONDS = 300;
 const CONDITION = /[\s)"\w](=|!=|<|>)|\b(in\s*\(|is\s+(not\s+)?null|(not\s+)?like\s+['"]|between\s+\S+\s+and\s+)/i;
 
-/** True of text that is meant as a condition, such as `price < 20`, and not as words to look for. */
+/** True of text that is meant as a condition, such as `price < 20`, and not as words to search by. */
 export const isCondition = text => CONDITION.test(text);
+
+/** The words that the box shows: those of the query that are no more or less like it. @param {State} state */
+const wordsOf = state => state.parts.find(isOfBox)?.words ?? '';
+
+/** @param {Part} part */
+const isOfBox = part => part.words !== undefined && part.role === 'like';
+
+/** Search by words, together with the other parts of the query; without them where they are empty. */
+function searchWords(words) {
+  const {parts} = readState();
+  const others = parts.filter(part => !isOfBox(part) && part.words !== words);
+  /** @type {Part[]} */
+  const own = words ? [{words, role: 'like', crop: null}] : [];
+  // Back leads to what was there before the first letter.
+  writeState({parts: [...own, ...others], ids: []}, {replace: parts.some(isOfBox)});
+}
 
 /**
  * The box with its chips. `nameOf(expression)` gives a chip's text, `leave()` is called where the keyboard goes on to the
@@ -22,14 +38,16 @@ export function makeFilterBox({nameOf, leave}) {
     id: 'filter-text',
     autocomplete: 'off',
     spellcheck: 'false',
-    placeholder: NARROW ? 'Filter by words' : 'Filter by words in path, label or metadata',
+    placeholder: 'Search by words',
+    list: 'known-words',
+    maxlength: '1000',
     'aria-describedby': 'filter-hint',
     enterkeyhint: 'search',
   });
   const hint = make('p', {class: 'small soft', id: 'filter-hint', 'aria-live': 'polite'});
   const chips = make('ul', {class: 'chips', 'aria-label': 'Conditions'});
   const element = make('form', {class: 'filter-box', role: 'search'}, [
-    make('label', {class: 'visually-hidden', for: 'filter-text'}, 'Filter'),
+    make('label', {class: 'visually-hidden', for: 'filter-text'}, 'Words or a condition'),
     make('div.filter-input', [
       icon('search', 17),
       input,
@@ -40,7 +58,7 @@ export function makeFilterBox({nameOf, leave}) {
   ]);
   let shown = '';
 
-  const type = debounce(text => writeState({text}, {replace: true}), TYPING_MILLISECONDS);
+  const type = debounce(searchWords, TYPING_MILLISECONDS);
 
   function say(text, bad = false) {
     refill(hint, text);
@@ -60,7 +78,7 @@ export function makeFilterBox({nameOf, leave}) {
     input.value = '';
     shown = '';
     say('');
-    writeState({filters: [...new Set([...readState().filters, text])], text: ''});
+    writeState({filters: [...new Set([...readState().filters, text])]});
   }
 
   let latest = null;
@@ -74,7 +92,7 @@ export function makeFilterBox({nameOf, leave}) {
     if (isCondition(text)) {
       type.cancel();
       shown = '';
-      if (latest.text) writeState({text: ''}, {replace: true}); // its first words were taken for words to look for
+      if (wordsOf(latest)) searchWords(''); // its beginning was taken for words to search by
       say('Enter adds this condition');
       return;
     }
@@ -89,7 +107,7 @@ export function makeFilterBox({nameOf, leave}) {
     if (isCondition(text)) addCondition(text);
     else {
       shown = text;
-      writeState({text});
+      searchWords(text);
     }
   });
   input.addEventListener('keydown', event => {
@@ -112,6 +130,7 @@ export function makeFilterBox({nameOf, leave}) {
   function drawChips(state) {
     const chosen = state.parts.length === 0 ? state.ids.length : 0;
     refill(chips, [
+      state.text && drawChip(`with the words \u201c${shownText(state.text)}\u201d`, () => writeState({text: ''})),
       chosen > 0 && drawChip(count(chosen, 'chosen image'), () => writeState({ids: []})),
       state.filters.map((filter, number) =>
         drawChip(
@@ -131,19 +150,20 @@ export function makeFilterBox({nameOf, leave}) {
           }),
         ]),
     ]);
-    chips.hidden = state.filters.length === 0 && chosen === 0;
+    chips.hidden = !chips.firstChild;
   }
 
   return {
     element,
     update(state) {
-      const changed = state.text !== (latest?.text ?? '');
+      const words = wordsOf(state);
+      const changed = words !== (latest ? wordsOf(latest) : '');
       latest = state;
-      if (changed && state.text !== shown) {
+      if (changed && words !== shown) {
         // else the user is typing what the URL does not have yet
         type.cancel();
-        shown = state.text;
-        input.value = state.text;
+        shown = words;
+        input.value = words;
       }
       drawChips(state);
     },

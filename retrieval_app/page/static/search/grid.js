@@ -174,7 +174,8 @@ function drawCard(item, {eager, text}) {
           drawLabel(item),
           item.score !== undefined && make('span', {class: 'score figures', title: SCORE}, shownScore(item.score, 3)),
         ]),
-        drawPath(item.path ?? name, text),
+        item.found_by && make('span.card-line', make('span.small.soft.clip', foundBy(item))),
+        drawPath(item.path ?? name, [...(item.words ?? []), text].join(' ')),
       ]),
     ),
     make('span.card-actions', [
@@ -199,6 +200,13 @@ function drawCard(item, {eager, text}) {
         dataset: {act: 'duplicates'},
       }),
   ]);
+}
+
+/** What found a result of a search by words. @param {Item} item */
+function foundBy({found_by: by, words = []}) {
+  if (by === 'looks') return 'looks like it';
+  const has = `has ${words.map(word => `\u201c${word}\u201d`).join(', ')}`;
+  return by === 'words' ? has : `${has}, looks like it`;
 }
 
 const LEFT_OUT = {drop: 'dropped', set_aside: 'set aside'};
@@ -229,6 +237,7 @@ function describe(item, isOther = false) {
     item.label && shownText(item.label),
     item.precision_at_score && shortPrecision(item.precision_at_score, isOther),
     item.is_copy && 'copy',
+    item.found_by && foundBy(item),
     item.score !== undefined && `score ${shownScore(item.score, 3)}`,
     nameOf(item),
   ];

@@ -1,11 +1,11 @@
-// What is searched with: every image of the query, its sign, its crop; the chosen one is shown large.
+// What is searched with: every image of the query and its words, with sign and crop; the chosen one is shown large.
 
 import {button, icon, make, refill, shownText} from '../core/dom.js';
 import {get} from '../core/api.js';
 import {layCrop} from './crop.js';
 import {photoThumb, thumb} from '../core/thumbs.js';
 import {makeDrop, photoName} from './upload.js';
-import {partKey} from '../core/url_state.js';
+import {partKey, writeState} from '../core/url_state.js';
 
 const LARGE_SIDE = 512;
 
@@ -38,13 +38,14 @@ export function makeQueryCard({changed, add, open, labelled}) {
       ]),
       make('div.query-body', drawLarge(part), drawFacts(part)),
       parts.length > 1
-        && make('ul', {class: 'query-parts', 'aria-label': 'All images of the query'}, parts.map(drawSmall)),
+        && make('ul', {class: 'query-parts', 'aria-label': 'All parts of the query'}, parts.map(drawSmall)),
       makeDrop({title: 'Add a photo', small: true, sent: add}),
     ]);
     parts.forEach(look);
   }
 
   function drawLarge(part) {
+    if (part.words !== undefined) return make('p.query-words', `\u201c${shownText(part.words)}\u201d`);
     const image =
       part.image !== undefined
         ? thumb(part.image, {side: LARGE_SIDE, eager: true, alt: titleOf(part)})
@@ -58,22 +59,28 @@ export function makeQueryCard({changed, add, open, labelled}) {
     const key = partKey(part);
     const known = facts.get(part.image);
     return make('div.query-facts', [
-      make('div.row', [
-        known?.label && make('span.chip', make('span', shownText(known.label))),
-        make('span', {class: 'clip small soft grow', title: titleOf(part)}, make('bdi', titleOf(part))),
-      ]),
-      part.crop
-        ? button('Reset crop', {icon: 'crop', class: 'small'}, () => change(key, {crop: null}))
-        : make('p.small.soft.hint', [
-            icon('crop', 15),
-            matchMedia('(hover: none)').matches
-              ? 'Drag the corners to search with a part of it'
-              : 'Drag over the image, or its corners, to search with a part of it',
-          ]),
+      part.words === undefined
+        && make('div.row', [
+          known?.label && make('span.chip', make('span', shownText(known.label))),
+          make('span', {class: 'clip small soft grow', title: titleOf(part)}, make('bdi', titleOf(part))),
+        ]),
+      part.words !== undefined
+        ? parts.length === 1
+          && button('Only images with these words', {icon: 'filter', class: 'small'}, () => filterBy(part))
+        : part.crop
+          ? button('Reset crop', {icon: 'crop', class: 'small'}, () => change(key, {crop: null}))
+          : make('p.small.soft.hint', [
+              icon('crop', 15),
+              matchMedia('(hover: none)').matches
+                ? 'Drag the corners to search with a part of it'
+                : 'Drag over the image, or its corners, to search with a part of it',
+            ]),
       parts.length > 1 && drawSign(part),
       part.image !== undefined && button('Details', {icon: 'info', class: 'quiet small'}, () => open(part.image)),
     ]);
   }
+
+  const filterBy = part => writeState({parts: [], text: part.words});
 
   function drawSign(part) {
     const key = partKey(part);
@@ -84,7 +91,7 @@ export function makeQueryCard({changed, add, open, labelled}) {
         class: 'small',
         'aria-pressed': String((part.role === 'less') === less),
         disabled: less && last,
-        title: less && last ? 'One image at least must be looked for' : null,
+        title: less && last ? 'One at least must be looked for' : null,
         onclick: () => (part.role === 'less') !== less && change(key, {role: less ? 'less' : 'more'}),
       });
     return make('div', {class: 'segments', role: 'group', 'aria-label': 'How it counts'}, [
@@ -106,7 +113,7 @@ export function makeQueryCard({changed, add, open, labelled}) {
     };
     return make('li', {class: `query-part${less ? ' less' : ''}`, dataset: {part: key}}, [
       make('button', {class: 'query-choose', title: words, 'aria-label': words, ...pressed, onclick: choose}, [
-        part.image !== undefined ? thumb(part.image, {side: 128, eager: true}) : photoThumb(part.photo),
+        drawThumb(part),
         make('span.query-sign', icon(less ? 'minus' : 'plus', 13)),
         part.crop && make('span.query-cropped', icon('crop', 12)),
       ]),
@@ -114,7 +121,13 @@ export function makeQueryCard({changed, add, open, labelled}) {
     ]);
   }
 
+  function drawThumb(part) {
+    if (part.words !== undefined) return make('span.query-words', shownText(part.words));
+    return part.image !== undefined ? thumb(part.image, {side: 128, eager: true}) : photoThumb(part.photo);
+  }
+
   function titleOf(part) {
+    if (part.words !== undefined) return `\u201c${shownText(part.words)}\u201d`;
     if (part.image === undefined) return shownText(photoName(part.photo) ?? 'Your photo');
     return shownText(facts.get(part.image)?.path ?? `image ${part.image}`);
   }

@@ -22,6 +22,11 @@ export function searchPhotos(tokens) {
   if (former.length > 0) toast('A new search.', {action});
 }
 
+/** Search by words alone. */
+export function searchByWords(words) {
+  begin([{words, role: 'like', crop: null}]);
+}
+
 /** Photos that were sent, added to the query. */
 export function addPhotos(tokens) {
   combine(tokens.map(ofPhoto));

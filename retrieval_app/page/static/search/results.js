@@ -24,13 +24,15 @@ export function resultsKey(state) {
 /** The filters as one expression; null without any. */
 export const whereOf = filters => (filters.length === 0 ? null : filters.map(filter => `(${filter})`).join(' AND '));
 
+/** @param {Part} part */
+function queryOf(part) {
+  if (part.words !== undefined) return {text: part.words};
+  return part.image !== undefined ? {image_id: part.image} : {photo: part.photo};
+}
+
 /** A query as the API takes it. @param {Part[]} parts @param {Record<Role, number>} weights */
 function queriesOf(parts, weights) {
-  return parts.map(part => ({
-    ...(part.image !== undefined ? {image_id: part.image} : {photo: part.photo}),
-    weight: weights[part.role],
-    ...(part.crop ? {crop: part.crop} : {}),
-  }));
+  return parts.map(part => ({...queryOf(part), weight: weights[part.role], ...(part.crop ? {crop: part.crop} : {})}));
 }
 
 /**
@@ -47,6 +49,7 @@ export function openResults(state, weights) {
     items: /** @type {Item[]} */ ([]),
     total: /** @type {number | null} */ (null),
     tookMs: /** @type {number | null} */ (null),
+    words: /** @type {WordsAnswer | null} */ (null), // how the words of a search were read
     collapsed: /** @type {boolean | null} */ (null), // false where near-duplicates are still being looked for
     place: 0,
     scroll: 0,
@@ -63,6 +66,7 @@ export function openResults(state, weights) {
     Object.assign(results, {total: page.total ?? null, tookMs: page.tookMs ?? results.tookMs, place: page.place});
     results.done = page.place === null;
     results.collapsed = page.collapsed ?? null;
+    results.words = page.words ?? null;
     return items;
   }
   return results;
@@ -86,7 +90,8 @@ async function readRanking(state, {place, tookMs}, {signal, weights}) {
     },
     {signal},
   );
-  return {items: answer.hits, place: answer.next_offset, tookMs: tookMs ?? answer.took_ms, collapsed: answer.collapsed};
+  const {hits: items, next_offset: next, collapsed, words} = answer;
+  return {items, place: next, tookMs: tookMs ?? answer.took_ms, collapsed, words};
 }
 
 async function readBrowsed(state, {place}, {signal}) {

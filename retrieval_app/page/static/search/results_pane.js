@@ -12,6 +12,20 @@ import {WEIGHTS, readState} from '../core/url_state.js';
 
 /** @typedef {ReturnType<typeof openResults>} Results */
 
+/** How the words of a search were read, and what answers them. @param {WordsAnswer} words */
+function describeWords({understood, images, looks_known: known}) {
+  const read = Object.entries(understood).flatMap(([word, terms]) => {
+    if (terms.length === 0) return `\u201c${word}\u201d is unknown`;
+    return terms.includes(word) || terms[0].endsWith('*') ? [] : `\u201c${word}\u201d read as ${terms.join(', ')}`;
+  });
+  const looks = known ? 'then what looks so' : 'too few to know what that looks like';
+  return [
+    ...read,
+    `${count(images, 'image')} with ${Object.keys(understood).length > 1 ? 'these words' : 'this word'}`,
+    looks,
+  ].join(', ');
+}
+
 const REMEMBERED = 12;
 const AHEAD = '600px';
 const NO_TEXT = '\u00a0';
@@ -222,11 +236,12 @@ export class ResultsPane {
   }
 
   /** @param {Results} results */
-  #tell({kind, items, total, tookMs, done}) {
+  #tell({kind, items, total, tookMs, done, words}) {
     if (kind === 'ranking') {
       const number = done ? count(items.length, 'result') : `${items.length.toLocaleString('en')} nearest`;
       const time = tookMs !== null && `in ${tookMs < 10 ? tookMs.toFixed(1) : Math.round(tookMs)} ms`;
-      refill(this.#status, number, time && make('span.soft', ` ${time}`));
+      const read = words && make('span.soft', ` \u00b7 ${describeWords(words)}`);
+      refill(this.#status, number, time && make('span.soft', ` ${time}`), read);
       return;
     }
     const {text, filters} = readState();

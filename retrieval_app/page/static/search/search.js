@@ -86,7 +86,7 @@ class SearchView {
   draw(panel) {
     const side = make('div.side', this.card.element, this.upload, this.narrow);
     const filterRow = make('div.filter-row', this.box.element, this.opener);
-    const middle = make('div.middle', this.startBox.element, filterRow, this.results.elements);
+    const middle = make('div.middle', filterRow, this.startBox.element, this.results.elements);
     panel.append(make('div.search', side, middle, this.details.element));
   }
 

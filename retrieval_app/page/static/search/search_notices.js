@@ -16,7 +16,7 @@ export function drawEmpty(state) {
       && button(state.filters.length > 1 ? 'Remove all conditions' : 'Remove the condition', {}, () =>
         writeState({filters: []}),
       ),
-    state.text && button('Clear the text box', {}, () => writeState({text: ''})),
+    state.text && button('Remove the words', {}, () => writeState({text: ''})),
   ].filter(Boolean);
   const limits = [
     state.min !== null && `scores of at least ${state.min.toFixed(2)}`,

@@ -2,12 +2,15 @@
 
 import {button, count, make, refill, shownText} from '../core/dom.js';
 import {get, getReady, withGallery} from '../core/api.js';
+import {searchByWords} from './query_changes.js';
 import {reloadAfterDecisions} from '../core/decided.js';
 import {thumb} from '../core/thumbs.js';
 import {linkTo} from '../core/url_state.js';
 import {makeAddressLine, makeDrop} from './upload.js';
 
 const SAMPLES = 12;
+const SHOWN_WORDS = 16;
+const OFFERED_WORDS = 300; // while someone types
 const MOST_COUNTED = 20_000; // images whose duplicates and label issues are computed before a user opens their view
 const MOST_KINDS = 3; // of image problems that are named
 const randomSeed = () => Math.floor(Math.random() * 1e6);
@@ -27,6 +30,7 @@ export function makeStart({sent, search}) {
       ]),
       strip,
     ]),
+    makeWords(),
     makeFindings(),
   ]);
   let loaded = false;
@@ -47,6 +51,36 @@ export function makeStart({sent, search}) {
   }
 
   return {element, load: () => loaded || load(0)};
+}
+
+/** Words that the gallery has learnt, as buttons, and offered to whoever types into the text box. */
+function makeWords() {
+  const list = make('ul.chips');
+  const title = make('h2', {id: 'words-title'});
+  const element = make('section', {class: 'start-words row', 'aria-labelledby': 'words-title', hidden: true}, [
+    title,
+    list,
+  ]);
+  const offered = make('datalist', {id: 'known-words'});
+  document.body.append(offered);
+  const load = async () => {
+    const known = await getReady('words').catch(() => null);
+    if (!known || known.count === 0) return;
+    title.textContent = `Or search by words: this gallery knows ${known.count.toLocaleString('en')}`;
+    const draw = ({word}) =>
+      make(
+        'li',
+        button(word, {class: 'small'}, () => searchByWords(word)),
+      );
+    refill(list, known.words.slice(0, SHOWN_WORDS).map(draw));
+    refill(
+      offered,
+      known.words.slice(0, OFFERED_WORDS).map(({word}) => make('option', {value: word})),
+    );
+    element.hidden = false;
+  };
+  load();
+  return element;
 }
 
 /** One picture under many labels is no photo of any of them; of the others the most frequent kind comes first. */
