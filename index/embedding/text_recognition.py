@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import unicodedata
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
@@ -28,14 +29,21 @@ _MOST_LINES = 200
 _LEAST_CONFIDENCE = 0.5
 _MOST_CHARACTERS = 4000
 _ASKED_AT_ONCE = 1024
+_LIBRARY_PATH = "LD_LIBRARY_PATH"
 
 
 def require_ocr() -> Any:
     """The class RapidOCR."""
     import_onnxruntime()
-    with missing_imports_as_dependency_errors("reading the text in images"):
-        import cv2
-        from rapidocr import RapidOCR
+    searched = os.environ.get(_LIBRARY_PATH)
+    try:
+        with missing_imports_as_dependency_errors("reading the text in images"):
+            import cv2
+            from rapidocr import RapidOCR
+    finally:  # OpenCV adds its folder, which the processes that this one starts would search
+        os.environ.pop(_LIBRARY_PATH, None)
+        if searched is not None:
+            os.environ[_LIBRARY_PATH] = searched
     cv2.setNumThreads(1)
     return RapidOCR
 
