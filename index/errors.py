@@ -45,6 +45,8 @@ EXTRAS = {
     "ray": "cluster",
     "pymilvus": "cluster",
     "openvino": "fast",
+    "rapidocr": "ocr",
+    "cv2": "ocr",
 }
 """By the name that is imported."""
 

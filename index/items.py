@@ -87,3 +87,12 @@ class EmbeddedItem:
     measures: Measures | None = None
     problem: ImageError | None = None
     fetched: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ImageText:
+    """The text in an image file of this SHA-256: "" where there is none, None where the file could not be read now."""
+
+    sha256: str
+    text: str | None
+    confidence: float = 0.0  # 0..1

@@ -35,6 +35,7 @@ def build(
     labels: str | Path | None = None,
     dedup: str = "off",
     skip_if: Condition | str | None = None,
+    ocr: bool | None = None,
     cache: str | Path | bool = True,
     progress: Progress = no_progress,
     begin_step: BeginStep = no_steps,
@@ -49,6 +50,7 @@ def build(
         labels: CSV or Parquet of `path,label`, which replaces other labels.
         dedup: near-duplicates to leave out: `off`, `exact` or `near`.
         skip_if: images that match are skipped, such as `"sharpness < 20"`; a later build without it takes them in.
+        ocr: read the text in images as metadata, also in later updates; False removes it; None: as `out` has it.
         cache: folder of cached vectors; True: the user's cache folder; False: none.
         progress: called with (done, total) images.
         begin_step: called with the name of another long step; gives its progress.
@@ -73,6 +75,7 @@ def build(
         dedup=dedup,
         duplicates=make_config(DuplicateConfig, options),
         skip_if=parse_filter(skip_if) if isinstance(skip_if, str) else skip_if,
+        ocr=ocr,
         index={name: index[name] for name in options if name in index},
         store=make_config(StoreConfig, options) if {"store", "uri"} & set(options) else None,
         config=replace(make_config(BuildConfig, options), cache=as_cache(cache)),

@@ -12,6 +12,9 @@ from index.measures import MEASURES, Measures
 CLUSTER = "cluster"
 """Metadata column with the name of the image's cluster."""
 CLUSTERS_SETTING = "clusters"  # of a catalogue: whether that column is of `set_clusters`
+TEXT_IN_IMAGE, TEXT_CONFIDENCE = "text_in_image", "text_confidence"
+"""Metadata columns of text recognition."""
+TEXTS_SETTING = "texts"  # of a catalogue with them: how many contents were read; see `image_texts`
 REMOVED = "removed"  # the reason of a removed item
 SPLIT = "split"
 """The metadata column of the parts of a data set, such as train and test."""

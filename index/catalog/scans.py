@@ -5,16 +5,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from index.catalog.rows import (
-    CLUSTER,
-    CLUSTERS_SETTING,
-    COLUMNS,
-    REMOVED,
-    SKIP_SETTING,
-    SKIPPED_IF,
-    CatalogRow,
-    make_row,
-)
+from index.catalog.image_texts import check_no_texts, computed_columns
+from index.catalog.rows import COLUMNS, REMOVED, SKIP_SETTING, SKIPPED_IF, TEXTS_SETTING, CatalogRow, make_row
 from index.catalog.writer import PLACE, CatalogWriter
 from index.filters.known_names import check_names
 from index.items import FoundItem
@@ -131,11 +123,14 @@ def _leave_to_owners(catalog: CatalogWriter, roots: Mapping[int, str], *, restor
 
 def _merge_found(catalog: CatalogWriter, *, restore: bool, thorough: bool) -> None:
     execute = catalog.connection.execute
-    if catalog.setting(CLUSTERS_SETTING) is not None:  # sources do not know clusters
+    if catalog.setting(TEXTS_SETTING) is not None:
+        check_no_texts(catalog, "found")
+    if computed := computed_columns(catalog):  # which sources do not know
+        names = ", ".join(f"'{name}'" for name in computed)
+        kept = f"(SELECT json_group_object(key, value) FROM json_each(i.metadata) WHERE key IN ({names}))"
         execute(
-            f"UPDATE found AS f SET metadata = json_set(coalesce(f.metadata, '{{}}'), '$.{CLUSTER}', "
-            f"json_extract(i.metadata, '$.{CLUSTER}')) FROM images i WHERE {_SAME_FILE} "
-            f"AND json_extract(i.metadata, '$.{CLUSTER}') IS NOT NULL"
+            f"UPDATE found AS f SET metadata = json_patch(coalesce(f.metadata, '{{}}'), {kept}) "
+            f"FROM images i WHERE {_SAME_FILE} AND {kept} != '{{}}'"
         )
     # Ids are never reused: a row whose bytes may be others now, or that was removed, gets a new one.
     catalog.renew_where(f"id IN (SELECT i.id FROM images i, found f WHERE {_SAME_FILE} AND ({_RENEWED}))", (restore,))

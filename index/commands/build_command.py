@@ -20,6 +20,7 @@ from index.commands.console import (
     emit,
     help_all_option,
     is_given,
+    ocr_option,
     output_options,
     refuse_unused,
     skip_if_option,
@@ -72,6 +73,7 @@ def check_machines(context: click.Context, options: dict[str, Any]) -> None:
     if shard is not None:
         refuse_unused(context, "strict", needs="`retrieval index merge`, where --shard is given")
     refuse_unused(context, "skip_if", needs="a build by one machine, or `retrieval index update` afterwards")
+    refuse_unused(context, "ocr", needs="a build by one machine, or `retrieval index update --ocr` afterwards")
     stores = option_names(StoreConfig)
     refuse_unused(context, *stores, needs="a build by one machine, or `retrieval index copy` afterwards")
 
@@ -136,6 +138,7 @@ def name_columns(sources: tuple[str, ...], options: dict[str, Any]) -> tuple[str
         "labels_file",
         "dedup",
         "skip_if",
+        "ocr",
         "url_column",
         "path_column",
         "label_column",
@@ -173,6 +176,7 @@ def name_columns(sources: tuple[str, ...], options: dict[str, Any]) -> tuple[str
     help="Leave duplicates out of the index: equal files, or near-duplicates too.",
 )
 @skip_if_option
+@ocr_option
 @column_options
 @click.option(
     "--shard",
@@ -250,7 +254,10 @@ def build(
             work = _open_shards(model, sources, gallery, options, chosen)
             report = build_on_cluster(work, address=options["address"], **run)
         else:
-            chosen |= {"labels": options["labels_file"], "dedup": options["dedup"], "skip_if": options["skip_if"]}
+            chosen |= {
+                "labels": options["labels_file"],
+                **{name: options[name] for name in ("dedup", "skip_if", "ocr")},
+            }
             report = build_gallery(model, sources, gallery, cache=not options["no_cache"], **chosen, **run)
     finish(context, report, gallery, as_json=as_json, strict=strict)
 

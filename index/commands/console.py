@@ -107,6 +107,12 @@ skip_if_option = click.option(
     "without it takes them in again.",
 )
 """Passed on as a `Condition` or None."""
+ocr_option = click.option(
+    "--ocr/--no-ocr",
+    default=None,
+    help="Read the text in images (extra `ocr`) as metadata text_in_image, also in later updates; --no-ocr removes "
+    "it.  [default: as the gallery has it]",
+)
 
 
 def where_option(use: str, *, name: str = "--where") -> Callable[[Command], Command]:

@@ -19,6 +19,7 @@ from index.commands.console import (
     config_options,
     emit,
     help_all_option,
+    ocr_option,
     output_options,
     read_numbers,
     skip_if_option,
@@ -260,7 +261,7 @@ def add(
 
 
 @index_group.command(
-    name="update", cls=GroupedCommand, common=("roots", "thorough", "skip_if", "strict", "as_json", "help_all")
+    name="update", cls=GroupedCommand, common=("roots", "thorough", "skip_if", "ocr", "strict", "as_json", "help_all")
 )
 @click.argument("gallery", type=PATH)
 @click.option(
@@ -272,6 +273,7 @@ def add(
 )
 @click.option("--thorough", is_flag=True, help="Read every file again, even if size and time are unchanged.")
 @skip_if_option
+@ocr_option
 @writing_options
 @help_all_option
 @click.pass_context
@@ -283,6 +285,7 @@ def update(
     roots: tuple[str, ...],
     thorough: bool,
     skip_if: Condition | None,
+    ocr: bool | None,
     strict: bool,
     wait_s: float,
     no_cache: bool,
@@ -305,7 +308,8 @@ def update(
 
     config = build_config(BuildConfig, {**options, "cache": as_cache(not no_cache)})
     with indexing_bars(config=config, wait_s=wait_s) as run:
-        report = update_gallery(gallery, roots=_split_roots(roots), thorough=thorough, skip_if=skip_if, **run)
+        roots_by_old = _split_roots(roots)
+        report = update_gallery(gallery, roots=roots_by_old, thorough=thorough, skip_if=skip_if, ocr=ocr, **run)
     finish(context, report, gallery, as_json=as_json, strict=strict)
 
 

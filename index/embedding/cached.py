@@ -1,8 +1,8 @@
 """Cache of vectors, and the embedding engine that uses it.
 
-CACHE/vectors.sqlite has rows of: a key of everything that a vector depends on beside the image, the image file's
-SHA-256, its perceptual hash, measures and vector, and a CRC of all; a damaged row is ignored. Processes may share the
-file. Problems with the cache are logged, and images are then embedded again.
+CACHE/vectors.sqlite has rows of: a key of everything that an entry depends on beside the image, the image file's
+SHA-256, the entry (perceptual hash, measures and vector, or the text in the image), and a CRC of all; a damaged row is
+ignored. Processes may share the file. Problems with the cache are logged, and images are then embedded again.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import PIL
@@ -35,6 +35,8 @@ from index.text import printable_path
 from index.threads import map_ahead, usable_cores
 
 logger = logging.getLogger(__name__)
+
+Cached = TypeVar("Cached")
 
 MAX_BYTES = 2 << 30  # used in the file; above it the oldest vectors are removed
 CACHE_NAME = "vectors.sqlite"
@@ -71,13 +73,13 @@ def describe_vectors(embedder: Embedder, *, batch_size: int, max_pixels: int) ->
     }
 
 
-class VectorCache:
-    """The cached (D,) vectors of one model, by `describe_vectors`; used by one thread at a time."""
+class ContentCache(Generic[Cached]):
+    """Cached entries by the SHA-256 of image files; used by one thread at a time. A subclass packs and unpacks them."""
 
-    def __init__(self, folder: Path, *, description: Mapping[str, Any], width: int, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, folder: Path, *, description: Mapping[str, Any], max_bytes: int = MAX_BYTES) -> None:
         self._key = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).digest()[:16]
         self.path = folder / CACHE_NAME
-        self._width, self._max_bytes = width, max_bytes
+        self._max_bytes = max_bytes
         self._database: sqlite3.Connection | None = None
         with self._forgiving("opened"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -90,7 +92,14 @@ class VectorCache:
                 self._remove()
                 self._database = self._connect()
 
-    def __enter__(self) -> "VectorCache":
+    def _pack(self, item: Cached) -> tuple[str, bytes]:
+        """The SHA-256 of an item's file, and its entry."""
+        raise NotImplementedError
+
+    def _unpack(self, sha256: str, entry: bytes) -> Cached | None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -134,9 +143,9 @@ class VectorCache:
                 return int(counted.fetchone()[0])
         return 0
 
-    def find(self, hashes: Iterable[str]) -> dict[str, EmbeddedItem]:
-        """Cached images, with the id 0, by the SHA-256 of their files."""
-        found: dict[str, EmbeddedItem] = {}
+    def find(self, hashes: Iterable[str]) -> dict[str, Cached]:
+        """Cached items by the SHA-256 of their files."""
+        found: dict[str, Cached] = {}
         if self._database is None:
             return found
         damaged = 0
@@ -146,7 +155,7 @@ class VectorCache:
                 f"SELECT sha256, entry, crc FROM vectors WHERE key = ? AND sha256 IN ({', '.join('?' * len(wanted))})"
             )
             for sha256, entry, crc in self._database.execute(query, [self._key, *wanted]):
-                known = self._unpack(sha256, entry, crc)
+                known = self._check(sha256, entry, crc)
                 damaged += known is None
                 if known is not None:
                     found[sha256.hex()] = known
@@ -155,29 +164,20 @@ class VectorCache:
             logger.warning("%s: %d damaged entries are ignored, and made again", shown, damaged)
         return found
 
-    def _unpack(self, sha256: Any, entry: Any, crc: Any) -> EmbeddedItem | None:
+    def _check(self, sha256: Any, entry: Any, crc: Any) -> Cached | None:
         if not isinstance(sha256, bytes) or not isinstance(entry, bytes):
             return None
-        if zlib.crc32(self._key + sha256 + entry) != crc:
-            return None
-        if len(entry) != _HEAD.size + 4 * self._width:
-            return None
-        vector = np.frombuffer(entry, dtype="<f4", offset=_HEAD.size).astype(np.float32)
-        phash, *numbers = _HEAD.unpack_from(entry)
-        return EmbeddedItem(0, vector, sha256.hex(), phash, Measures.from_numbers(numbers))
+        return self._unpack(sha256.hex(), entry) if zlib.crc32(self._key + sha256 + entry) == crc else None
 
-    def add(self, items: Sequence[EmbeddedItem]) -> None:
-        """Add usable images in one transaction; a full file loses its oldest."""
+    def add(self, items: Sequence[Cached]) -> None:
+        """Add items in one transaction; a full file loses its oldest."""
         if self._database is None or not items:
             return
         with self._forgiving("written"):
             rows = []
             for item in items:
-                assert item.vector is not None
-                assert item.sha256 is not None
-                assert item.measures is not None
-                image, head = bytes.fromhex(item.sha256), _HEAD.pack(item.phash, *item.measures.to_numbers())
-                entry = head + item.vector.astype("<f4").tobytes()
+                sha256, entry = self._pack(item)
+                image = bytes.fromhex(sha256)
                 rows.append((self._key, image, entry, zlib.crc32(self._key + image + entry)))
             with self._database:
                 self._database.execute("BEGIN IMMEDIATE")
@@ -192,6 +192,28 @@ class VectorCache:
         if self._database is not None:
             self._database.close()
             self._database = None
+
+
+class VectorCache(ContentCache[EmbeddedItem]):
+    """The cached (D,) vectors of one model, by `describe_vectors`; found items have the id 0."""
+
+    def __init__(self, folder: Path, *, description: Mapping[str, Any], width: int, max_bytes: int = MAX_BYTES) -> None:
+        super().__init__(folder, description=description, max_bytes=max_bytes)
+        self._width = width
+
+    def _pack(self, item: EmbeddedItem) -> tuple[str, bytes]:
+        assert item.vector is not None
+        assert item.sha256 is not None
+        assert item.measures is not None
+        head = _HEAD.pack(item.phash, *item.measures.to_numbers())
+        return item.sha256, head + item.vector.astype("<f4").tobytes()
+
+    def _unpack(self, sha256: str, entry: bytes) -> EmbeddedItem | None:
+        if len(entry) != _HEAD.size + 4 * self._width:
+            return None
+        vector = np.frombuffer(entry, dtype="<f4", offset=_HEAD.size).astype(np.float32)
+        phash, *numbers = _HEAD.unpack_from(entry)
+        return EmbeddedItem(0, vector, sha256, phash, Measures.from_numbers(numbers))
 
 
 def _is_damage(error: Exception) -> bool:

@@ -5,9 +5,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import islice
+from typing import TypeVar
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from index.measures import measure_image
 from index.model.embedder import Embedder
 from index.sources.reading import fetch_ahead, read_place
 from index.threads import map_ahead, usable_cores
+
+Outcome = TypeVar("Outcome")
 
 BATCHES_AHEAD = 3
 ITEMS_AHEAD = 4  # of every worker
@@ -94,9 +97,8 @@ class ThreadedEngine:
     def _decode(self, item: tuple[int, Place]) -> _Decoded:
         key, place = item
         sha256 = None
-        size_bytes = _announced_bytes(place)
         try:
-            with nullcontext() if size_bytes < _SMALL_BYTES else _files_held.hold(size_bytes):
+            with holding_bytes(place):
                 data = read_place(place)
                 sha256 = hashlib.sha256(data).hexdigest()
                 image = self._embedder.decode(data, name=place.name, max_pixels=self._max_pixels)
@@ -129,6 +131,12 @@ class ThreadedEngine:
         return outcomes
 
 
+def holding_bytes(place: Place) -> AbstractContextManager[None]:
+    """The budget for the bytes of an item that is read and decoded, shared by all threads."""
+    size_bytes = _announced_bytes(place)
+    return nullcontext() if size_bytes < _SMALL_BYTES else _files_held.hold(size_bytes)
+
+
 def _announced_bytes(place: Place) -> int:
     """The item's announced size; 0 where it is unknown."""
     try:
@@ -151,10 +159,10 @@ def in_order(batches: Iterable[list[EmbeddedItem]], ids: Iterable[int]) -> Itera
 
 
 def in_checkpoints(
-    batches: Iterable[list[EmbeddedItem]], *, images: int, seconds: float, progress: Callable[[int], None]
-) -> Iterator[list[EmbeddedItem]]:
+    batches: Iterable[list[Outcome]], *, images: int, seconds: float, progress: Callable[[int], None]
+) -> Iterator[list[Outcome]]:
     """Group outcomes into checkpoints of so many images or seconds; `progress` gets the number of outcomes so far."""
-    gathered: list[EmbeddedItem] = []
+    gathered: list[Outcome] = []
     done, saved = 0, time.monotonic()
     for batch in batches:
         gathered += batch

@@ -8,11 +8,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Unpack
 
+from index.catalog.image_texts import switch_texts
 from index.catalog.reader import Catalog
 from index.catalog.rows import SKIP_SETTING
 from index.catalog.scans import emptied_sources, record_scan
 from index.catalog.writer import CatalogWriter
 from index.duplicates.duplicate_config import LIMITS_SETTING, DuplicateConfig
+from index.embedding.text_recognition import require_ocr
 from index.errors import GalleryError, GalleryMismatchError, InputError
 from index.filters.condition import TAG, Condition, list_columns
 from index.filters.parser import write_condition
@@ -48,6 +50,7 @@ def build_gallery(
     backend: str | None = None,
     store: StoreConfig | None = None,
     skip_if: Condition | None = None,
+    ocr: bool | None = None,
     **run: Unpack[RunOptions],
 ) -> BuildReport:
     """Build the gallery `out` from all images of the sources, continue a stopped build, or update a finished gallery.
@@ -61,8 +64,11 @@ def build_gallery(
         index: changed fields of `AnnConfig`; the gallery remembers the rest, and its store and runtime.
         shards: a folder of shards with the outcome of every image, so that nothing is embedded here.
         skip_if: images that match are skipped, also in later updates; None takes them in again.
+        ocr: whether the text in images is read, also in later updates; None: as the gallery has it.
     """
     start = time.perf_counter()
+    if ocr:
+        require_ocr()
     given = [find_source(os.fspath(source)) for source in sources]
     gallery = check_out(out, sources=given)
     labels = None if labels_file is None else AssignedLabels(labels_file)
@@ -80,6 +86,7 @@ def build_gallery(
             _take_same_sources(work, given)
             is_known = catalog.setting("labels") == settings["labels"]
             _change_settings(work, settings, index=index or {}, store=store)
+            switch_texts(catalog, ocr)
             numbers, scanning = catalog.add_sources(given), work.begin_step("Scanning")
             found = scan_sources(catalog, numbers, labels=labels, trust=is_known, progress=scanning)
             record_scan(catalog, found, scanned=numbers)
@@ -111,19 +118,23 @@ def update_gallery(
     roots: Mapping[str | None, str | Path] | None = None,
     thorough: bool = False,
     skip_if: Condition | None = None,
+    ocr: bool | None = None,
     **run: Unpack[RunOptions],
 ) -> BuildReport:
     """Scan a gallery's sources again, and finish stopped work.
 
     `roots` are new locations of moved sources, by the old ones; the key None stands for the only source. With
-    `thorough`, the bytes of every item are compared, not only where size or time changed.
+    `thorough`, the bytes of every item are compared, not only where size or time changed. `ocr` as of `build_gallery`.
     """
+    if ocr:
+        require_ocr()
     skip_text = None if skip_if is None else _write_skip_condition(skip_if)
     with open_workspace(gallery, **run) as work:
         with work.change() as catalog:
             move_sources(catalog, {old: find_source(os.fspath(new)).location for old, new in (roots or {}).items()})
             if skip_text is not None:
                 catalog.set({SKIP_SETTING: skip_text})
+            switch_texts(catalog, ocr)
             sources = catalog.sources()
             for source in sources.values():
                 if not source.is_there() and not source.is_one_item:

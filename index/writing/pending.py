@@ -1,10 +1,10 @@
-"""Pending rows after a scan: hash changed items, embed new ones, mark duplicates."""
+"""Pending rows after a scan: hash changed items, embed new ones, mark duplicates, read text."""
 
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from functools import partial
 from itertools import groupby, islice
 from operator import attrgetter, itemgetter
@@ -12,16 +12,20 @@ from operator import attrgetter, itemgetter
 import numpy as np
 
 from index.arrays import Ids
+from index.catalog.image_texts import apply_texts, count_unread, record_texts, unread_rows
 from index.catalog.reader import read_catalog
-from index.catalog.rows import CatalogRow
+from index.catalog.rows import TEXTS_SETTING, CatalogRow
 from index.duplicates.duplicate_config import LIMITS_SETTING, DuplicateConfig
 from index.duplicates.near_duplicates import KeptImages, resolve_limits
 from index.embedding.cached import hash_places, open_cached_engine
 from index.embedding.engine import in_checkpoints
+from index.embedding.text_recognition import TextReader
+from index.errors import MissingDependencyError
 from index.items import EmbeddedItem, Place
 from index.outputs import COPY, SEMANTIC
 from index.progress import Progress
 from index.sources.source import ImageSource
+from index.text import count_images
 from index.threads import usable_cores
 from index.vectors.shards import VectorRows, gather_rows, write_checkpoint
 from index.vectors.stores import hold_vectors
@@ -59,9 +63,13 @@ def embed_pending(work: Workspace) -> None:
         with catalog.transaction():
             catalog.release_duplicates()
         _embed(work, sources)
-    while catalog.skip_matching():
+    while True:
+        while catalog.skip_matching():
+            _embed(work, sources)
+        _mark_duplicates(work, progress=work.begin_step("Finding duplicates"))
+        if not _read_texts(work, sources) or not catalog.skip_matching():  # a condition may be on the text
+            break
         _embed(work, sources)
-    _mark_duplicates(work, progress=work.begin_step("Finding duplicates"))
 
 
 def _hash_rows(
@@ -145,6 +153,34 @@ def _mark_duplicates(work: Workspace, *, progress: Progress) -> None:
         catalog.set_duplicates(_exact_duplicates(catalog.repeated(), np.concatenate(order), kept=len(order[0])))
     else:
         catalog.set_duplicates(_near_duplicates(work, ids, hashes, order=order, progress=progress))
+
+
+def _read_texts(work: Workspace, sources: Mapping[int, ImageSource]) -> bool:
+    """Read the text in images whose content is new, if the gallery has text; whether it has."""
+    catalog, config = work.catalog, work.config
+    if catalog.setting(TEXTS_SETTING) is None:
+        return False
+    if total := count_unread(catalog):
+        try:
+            reader = TextReader(cache=config.cache, workers=config.workers)
+        except MissingDependencyError as error:
+            logger.warning("the text in %s was not read: %s", count_images(total), error)
+        else:
+            progress = work.begin_step("Reading text")
+            places = (replace(sources[row.source].locate(row), sha256=row.sha256) for row in unread_rows(catalog))
+            with reader, closing(reader.read(places)) as batches:
+                for texts in in_checkpoints(
+                    batches,
+                    images=config.checkpoint_images,
+                    seconds=config.checkpoint_seconds,
+                    progress=lambda done: progress(done, total),
+                ):
+                    record_texts(catalog, texts)
+            if reader.failed:
+                first = f"the first is {reader.first_problem}"
+                logger.warning("no text could be read in %s; %s", count_images(reader.failed), first)
+    apply_texts(catalog)
+    return True
 
 
 def _exact_duplicates(rows: Iterable[tuple[str, int]], order: Ids, *, kept: int) -> list[tuple[int, int]]:
