@@ -1,0 +1,154 @@
+"""Search by words in a gallery of red, green and blue images, half of which have a title."""
+
+import csv
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from index.errors import InputError
+from index.gallery.gallery import Gallery
+from index.gallery.ranking import Hit
+from index.labels.decisions import PRESENT, LabelDecision, Mark
+from index.versions.manifest import CATALOG_NAME
+from index.versions.versions import find_version
+from retrieval_app.review.review_store import ReviewStore
+from tests.conftest import draw_image
+from tests.index.galleries import build, change_manifest
+
+COLOURS = {"crimson tulip": (220, 40, 40), "emerald fern": (40, 200, 60), "azure lake": (50, 60, 220)}
+
+
+@pytest.fixture(scope="module")
+def gallery(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Gallery:
+    """Images 00 to 23 of each colour; those with even numbers have its name as title, and a serial number."""
+    folder = tmp_path_factory.mktemp("words")
+    images = folder / "images"
+    images.mkdir()
+    rows = [("path", "title", "split")]
+    for start, (title, colour) in enumerate(COLOURS.items()):
+        for number in range(24):
+            name = f"{start}{number:02d}.png"
+            draw_image(colour, seed=100 * start + number).save(images / name)
+            rows.append((name, title if number % 2 == 0 else "", "train"))
+    with (images / "list.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    build(images / "list.csv", folder / "gallery", tiny_model)
+    return Gallery.open(folder / "gallery")
+
+
+def colours(hits: list[Hit]) -> str:
+    return "".join(hit.path[0] for hit in hits)
+
+
+def test_images_with_the_words_come_first_then_those_that_look_so(gallery: Gallery) -> None:
+    hits = gallery.search("Tulip", k=24)
+    assert colours(hits) == "0" * 24
+    assert [bool(hit.metadata.get("title")) for hit in hits] == [True] * 12 + [False] * 12
+    assert {hit.found_by for hit in hits[12:]} == {"looks"}
+    assert hits[0].words == ("tulip",)
+    assert {hit.found_by for hit in hits[:12]} <= {"words", "words and looks"}
+    assert hits[0].found_by == "words and looks"
+    assert gallery.search("tulip", k=5, where="title IS NULL") == [
+        Hit(rank, hit.id, hit.score, hit.row, hit.source, found_by="looks") for rank, hit in enumerate(hits[12:17], 1)
+    ]
+    first = hits[0]
+    assert [hit.id for hit in gallery.search("tulip", k=3, exclude_id=first.id)] == [hit.id for hit in hits[1:4]]
+
+
+@pytest.mark.parametrize(
+    ("text", "colour", "read_as"),
+    [
+        ("fer", "1", ("fer*",)),
+        ("emreald", "1", ("emerald",)),
+        ("crimsons", "0", ("crimson",)),
+        ("tulip -fern", "0", ("tulip",)),
+        ("ÁZURE lake xyzzy", "2", ("azure",)),
+    ],
+)
+def test_words_are_understood(gallery: Gallery, text: str, colour: str, read_as: tuple[str, ...]) -> None:
+    query = gallery.ask_words(text)
+    assert next(iter(query.understood.values())) == read_as
+    assert query.is_known
+    assert colours(gallery.search(text, k=20)) == colour * 20
+
+
+def test_unknown_words_are_refused_with_the_nearest(gallery: Gallery) -> None:
+    with pytest.raises(InputError, match="written or taught about 'tulxxxx'; nearest words: tulip"):
+        gallery.search("tulxxxx")
+    with pytest.raises(InputError, match=r"about 'qqq'$"):
+        gallery.search("qqq")
+
+
+@settings(max_examples=100)
+@given(text=st.text(alphabet=st.sampled_from("ab\"'*()-^:{}+ \0;%_tulipORNEAR"), min_size=1))
+def test_no_text_is_syntax(gallery: Gallery, text: str) -> None:
+    try:
+        query = gallery.ask_words(text)
+    except InputError:
+        return
+    assert np.isin(query.written, gallery.ids).all()
+    assert np.isfinite(query.vector).all()
+
+
+def test_what_finds_no_more_than_chance_is_not_known(gallery: Gallery) -> None:
+    """The serial numbers' digits and the split are no words; a word of images at random is written, not taught."""
+    assert [word for word, _ in gallery.words.list_known()] == sorted(" ".join(COLOURS).split())
+    random = np.random.default_rng(0)
+    for _ in range(20):
+        some = np.sort(random.choice(gallery.ids, size=12, replace=False))
+        assert not gallery.words._learn(some, np.ones(12))[1]
+
+
+def test_leaving_an_image_out_is_a_regression_without_it(gallery: Gallery) -> None:
+    words, x = gallery.words, gallery.vectors(gallery.ids).astype(np.float64)
+    targets = np.isin(gallery.ids, words.written.find(["tulip"])).astype(np.float64)
+    direction, *_ = words._learn(gallery.ids[targets > 0], targets[targets > 0])
+    found = words._leave_out(gallery.ids, targets - targets.mean(), direction)
+    count, width = x.shape
+    ridge = np.linalg.inv(words._inverse) - np.cov(x.T, bias=True)
+    for row in range(0, count, 7):
+        others = np.arange(count) != row
+        design = np.hstack([x[others], np.ones((count - 1, 1))])
+        penalty = np.zeros((width + 1, width + 1))
+        penalty[:width, :width] = count * ridge
+        weights = np.linalg.solve(design.T @ design + penalty, design.T @ targets[others])
+        assert found[row] == pytest.approx(x[row] @ weights[:-1] + weights[-1] - targets.mean(), abs=1e-6)
+
+
+def test_decided_labels_and_tags_are_found_and_former_ones_are_not(gallery: Gallery, tmp_path: Path) -> None:
+    copy = tmp_path / "gallery"
+    shutil.copytree(gallery.path, copy)
+    red, green, blue = (
+        next(row for row in gallery.rows(gallery.ids.tolist()) if row.path == f"{n}01.png") for n in "012"
+    )
+    with closing(ReviewStore.of_gallery(copy)) as store:
+        store.decide([LabelDecision(row.sha256 or "", None, "change", "heron") for row in (red, green)])
+        store.decide([Mark(blue.sha256 or "", "tag:wader", PRESENT)])
+        opened = Gallery.open(copy)
+        assert opened.ask_words("heron").written.tolist() == [red.id, green.id]
+        assert opened.ask_words("wader").written.tolist() == [blue.id]
+        store.decide([LabelDecision(red.sha256 or "", None, "drop")])
+        store.decide([LabelDecision(green.sha256 or "", None, "change", "stork")])
+        opened = opened.read_decisions()
+    assert opened.ask_words("stork").written.tolist() == [green.id]
+    with pytest.raises(InputError, match="about 'heron'"):
+        opened.search("heron")
+
+
+def test_a_catalogue_without_the_index_is_searched_all_the_same(gallery: Gallery, tmp_path: Path) -> None:
+    copy = tmp_path / "gallery"
+    shutil.copytree(gallery.path, copy)
+    with closing(sqlite3.connect(find_version(copy).folder / CATALOG_NAME)) as connection:
+        connection.execute("DROP TABLE words")
+        connection.execute("VACUUM")
+    change_manifest(copy)
+    found = Gallery.open(copy).search("azure lake", k=30)
+    assert [(hit.id, hit.found_by) for hit in found] == [
+        (hit.id, hit.found_by) for hit in gallery.search("azure lake", k=30)
+    ]
