@@ -94,7 +94,7 @@ def test_a_reader_of_the_documentation_tries_an_operation_and_an_address_chooses
 
 
 def test_the_field_works_without_scripts_and_leads_to_where_one_was_going(page: Page, asking: Server) -> None:
-    page.goto(f"{asking.url}/?view=map&text=red")
+    page.goto(f"{asking.url}/?view=map&words=red")
     field = page.get_by_label("Token")
     field.fill("not-the-token-at-all")
     page.get_by_role("button", name="Open the gallery").click()
@@ -104,7 +104,7 @@ def test_the_field_works_without_scripts_and_leads_to_where_one_was_going(page: 
     field.fill(TOKEN)
     page.keyboard.press("Enter")
     field.wait_for(state="detached")
-    assert page.url == f"{asking.url}/?view=map&text=red"
+    assert page.url == f"{asking.url}/?view=map&words=red"
     [cookie] = page.context.cookies()
     assert (cookie["name"], cookie["httpOnly"], cookie["sameSite"]) == (f"retrieval_{asking.port}", True, "Lax")
     assert cookie["expires"] == -1  # of this session of the browser

@@ -137,7 +137,7 @@ def test_a_barrier_would_be_found(visit: Visit) -> None:
     visit.open()
     visit.ids()
     visit.cards.first.locator("img").evaluate("image => image.removeAttribute('alt')")
-    visit.page.get_by_role("searchbox", name="Filter").evaluate(
+    visit.page.get_by_role("combobox", name="Words or a condition").evaluate(
         "box => { Object.assign(box.style, {color: '#888', background: '#777'}); box.value = 'a'; }"
     )
     assert {found.partition(" ")[0] for found in find_barriers(visit)} == {"image-alt", "color-contrast"}

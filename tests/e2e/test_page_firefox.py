@@ -27,11 +27,11 @@ def test_an_example_is_searched_with_narrowed_down_and_looked_at(visit: Visit, p
     expect(page.get_by_role("list", name="Conditions")).to_contain_text("Label: shoes")
     page.keyboard.press("/")
     page.keyboard.type("shoes")
-    page.wait_for_url(re.compile("text=shoes"))
+    page.wait_for_url(re.compile("words=shoes"))
     found = visit.ids()
     page.keyboard.press("Escape")
     page.keyboard.press("Escape")
-    page.wait_for_url(lambda url: "text=" not in url)
+    page.wait_for_url(lambda url: "words=" not in url)
     visit.ids()  # a click on results that are drawn anew just then would be lost
     open_card(visit, found[0]).click()
     panel = details(visit)

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.shared_data]
 
 def query_parts(visit: Visit) -> Locator:
     """The images of a query that has several."""
-    return query_card(visit).get_by_role("list", name="All images of the query").get_by_role("listitem")
+    return query_card(visit).get_by_role("list", name="All parts of the query").get_by_role("listitem")
 
 
 def test_a_dropped_photo_begins_anew_or_joins_the_former(visit: Visit, page_gallery: PageGallery) -> None:
@@ -121,15 +121,41 @@ def test_a_part_of_a_picture_is_chosen_with_the_mouse_and_reset(visit: Visit, pa
     assert "crop" not in visit.address
 
 
-def test_words_and_conditions_narrow_and_a_refused_one_says_why(visit: Visit, page_gallery: PageGallery) -> None:
+@pytest.mark.parametrize("phone", [False, True])
+def test_words_search_are_refined_by_an_image_and_narrow(
+    open_visit: OpenVisit, page_gallery: PageGallery, phone: bool
+) -> None:
+    visit = open_visit(phone=phone)
     page = visit.open()
-    box = page.get_by_role("searchbox", name="Filter")
-    box.fill("nord photos/hat")
-    expected = visit.ask("images?text=nord%20photos/hat&limit=100")
-    expect(page.get_by_role("heading", name=f"{expected['total']} images found")).to_be_visible()
-    assert visit.ids() == [image["id"] for image in expected["images"]]
-    assert 0 < expected["total"] < 30
+    expect(page.get_by_role("region", name=re.compile("search by words: this gallery knows"))).to_be_visible()
+    page.keyboard.press("/")
+    page.keyboard.type("haat nord")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile("words=haat"))
+    expect(
+        page.get_by_role("heading", name=re.compile("“haat” read as hat, [0-9]+ images with these words"))
+    ).to_be_visible()
+    found = visit.search(queries=[{"text": "haat nord"}], k=48, include=["label", "path"])
+    assert visit.ids() == [hit["id"] for hit in found]
+    assert {hit["found_by"] for hit in found} == {"looks"}  # no text has a word as it is misspelt
+    expect(visit.card(found[0]["id"])).to_contain_text("looks like it")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("m")
+    page.wait_for_url(re.compile("more="))
+    expect(query_parts(visit)).to_have_count(2)
+    visit.ids()
+    query_card(visit).get_by_role("button", name=re.compile("^Remove .*jpg")).click()
+    query_card(visit).get_by_role("button", name="Only images with these words").click()
+    expect(page.get_by_role("list", name="Conditions")).to_contain_text("with the words “haat nord”")
+    expect(page.get_by_text("No image fits")).to_be_visible()
+    visit.forgive("status of 422")
+    visit.open("?words=xyzzy")
+    expect(page.get_by_role("alert")).to_contain_text("nothing here is written or taught about 'xyzzy'")
 
+
+def test_conditions_narrow_and_a_refused_one_says_why(visit: Visit, page_gallery: PageGallery) -> None:
+    page = visit.open()
+    box = page.get_by_role("combobox", name="Words or a condition")
     box.fill("price < 20")
     expect(page.get_by_text("Enter adds this condition")).to_be_visible()
     box.press("Enter")

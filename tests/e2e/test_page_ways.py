@@ -14,10 +14,10 @@ def test_everything_can_be_done_with_the_keyboard(visit: Visit, page_gallery: Pa
     page = visit.open()
     visit.ids()
     page.keyboard.press("/")
-    box = page.get_by_role("searchbox", name="Filter")
+    box = page.get_by_role("combobox", name="Words or a condition")
     expect(box).to_be_focused()
     page.keyboard.type("shoes")
-    expect(page.get_by_role("heading", name=re.compile("images found"))).to_be_visible()
+    expect(page.get_by_role("heading", name=re.compile("images with this word"))).to_be_visible()
     page.keyboard.press("Enter")
     expect(box).to_have_value("shoes")
     page.keyboard.press("Escape")
@@ -85,8 +85,8 @@ def test_a_link_shows_the_same_search_to_whoever_opens_it(
     visit.ids()
     page.get_by_role("region", name="Narrow down").get_by_role("checkbox", name=re.compile("^hat ")).check()
     page.wait_for_url(re.compile("f=label"))
-    page.get_by_role("searchbox", name="Filter").fill("photos")
-    page.wait_for_url(re.compile("text=photos"))
+    page.get_by_role("combobox", name="Words or a condition").fill("photos")
+    page.wait_for_url(re.compile("words=photos"))
     page.get_by_role("combobox", name="Results at a time").select_option("12")
     page.wait_for_url(re.compile("k=12"))
     found = visit.ids()
@@ -99,7 +99,7 @@ def test_a_link_shows_the_same_search_to_whoever_opens_it(
     assert friend.ids()[:12] == found[:12]
     assert friend.address == visit.address
     expect(query_card(friend).get_by_role("button", name=re.compile("a part of it"))).to_have_count(1)
-    expect(friend.page.get_by_role("searchbox", name="Filter")).to_have_value("photos")
+    expect(friend.page.get_by_role("combobox", name="Words or a condition")).to_have_value("photos")
     expect(friend.page.get_by_role("list", name="Conditions")).to_contain_text("Label: hat")
     assert less not in friend.ids()
 
