@@ -150,7 +150,7 @@ def test_words_search_are_refined_by_an_image_and_narrow(
     expect(page.get_by_text("No image fits")).to_be_visible()
     visit.forgive("status of 422")
     visit.open("?words=xyzzy")
-    expect(page.get_by_role("alert")).to_contain_text("nothing here is written or taught about 'xyzzy'")
+    expect(page.get_by_role("alert")).to_contain_text("is written or taught about 'xyzzy'")
 
 
 def test_conditions_narrow_and_a_refused_one_says_why(visit: Visit, page_gallery: PageGallery) -> None:
