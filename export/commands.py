@@ -48,7 +48,7 @@ def export(run: Path | None, out: Path, as_json: bool, **options: Any) -> None:
       retrieval export run --out model.onnx
       retrieval export run --out model-int8.onnx --precision int8
       retrieval export --backbone resnet50 --weights pretrained --out raw.onnx
-      retrieval export --backbone open_clip:ViT-B-32/laion2b_s34b_b79k --weights pretrained --with-text --out clip.onnx
+      retrieval export --backbone open_clip:ViT-B-32/laion2b_s34b_b79k --with-text --out clip.onnx
       retrieval export --backbone dinov2.onnx --preprocessor preprocessor_config.json --out model.onnx
     """
     if (run is None) == (options["backbone"] is None):

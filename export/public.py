@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from index.config_fields import as_config, as_path, check_fields, option, refuse_given
 from index.errors import InputError, missing_imports_as_dependency_errors
 from index.progress import Progress, no_progress
-from training.options.backbone_libraries import BUILTIN, OnnxSettings, is_onnx_file
+from training.options.backbone_libraries import BUILTIN, OnnxSettings, is_onnx_file, names_weights
 from training.options.config import POOLINGS, USUAL_DIM, VIEWS
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class ExportConfig(OnnxSettings):
         if self.backbone is None:
             others = ("weights", "whiten", "embedding_dim", "resize", "crop", "view", "pooling", "cache")
             refuse_given(self, *others, needs="--backbone")
-        elif self.weights is None and self.backbone != BUILTIN and not is_onnx_file(self.backbone):
+        elif self.weights is None and self.backbone != BUILTIN and not names_weights(self.backbone):
             raise InputError("--backbone needs --weights pretrained, none or a FILE")
         if self.backbone is None or not is_onnx_file(self.backbone):
             refuse_given(self, "preprocessor", "mean", "std", "output", "tokens", needs="--backbone FILE.onnx")
