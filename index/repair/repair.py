@@ -347,8 +347,8 @@ def _rebuild(
     if model is None:
         raise GalleryError(
             gallery,
-            "its model, or the text model beside it, is damaged or missing in every version; run this again with "
-            f"--model and the file that it was built with (SHA-256 {sha256})",
+            "its model is damaged or missing in every version; run this again with --model and the file that it was "
+            f"built with (SHA-256 {sha256}), with its text tower beside it where it had one",
         )
     embedder = Embedder(model, threads=1, backend=usual_runtime_of(manifest.runtime))
     work = Workspace(gallery, embedder=embedder, start=start, **run)
