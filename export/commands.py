@@ -19,6 +19,7 @@ from index.commands.console import (
     output_options,
     progress_bars,
 )
+from index.text import printable_path
 from training.options.backbone_libraries import OnnxSettings
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def export(run: Path | None, out: Path, as_json: bool, **options: Any) -> None:
       retrieval export run --out model.onnx
       retrieval export run --out model-int8.onnx --precision int8
       retrieval export --backbone resnet50 --weights pretrained --out raw.onnx
+      retrieval export --backbone open_clip:ViT-B-32/laion2b_s34b_b79k --with-text --out clip.onnx
       retrieval export --backbone dinov2.onnx --preprocessor preprocessor_config.json --out model.onnx
     """
     if (run is None) == (options["backbone"] is None):
@@ -62,6 +64,8 @@ def export(run: Path | None, out: Path, as_json: bool, **options: Any) -> None:
 
 def _format(report: ExportedModel) -> str:
     text = f"{report.model}: {report.embedding_dim}-d, {report.bytes / 1e6:.1f} MB, sha256 {report.sha256[:16]}…"
+    if report.text_model is not None:
+        text += f"\ntext tower: {printable_path(report.text_model)}, with its tokenizer beside it"
     if report.min_cosine is not None:
         text += (
             "\nONNX Runtime agrees with torch on the check images, one by one and in a batch: "

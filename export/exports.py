@@ -14,12 +14,13 @@ from export.precision import CALIBRATED, MEASURED, MIN_CALIBRATION_IMAGES, lower
 from export.public import FULL, PRECISIONS, ExportConfig
 from export.to_onnx import ExportedModel, export_model, require_onnx_name
 from index.arrays import Labels
-from index.errors import ImageError, InputError
+from index.errors import ImageError, InputError, missing_imports_as_dependency_errors
 from index.images.image_files import read_image
 from index.images.preprocess import Pixels, PreprocessConfig, preprocess_image
 from index.model.backends.backend import USUAL_BACKEND
 from index.model.contract import ModelContract
 from index.model.embedder import Embedder
+from index.model.text_encoder import copy_text_files, read_text_files
 from index.paths import user_cache
 from index.progress import Progress, no_progress
 from index.sources.folder_walk import walk_folder
@@ -132,6 +133,11 @@ def export_untrained(out: Path, config: ExportConfig, *, progress: Progress = no
         extractor = Extractor(loaded, preprocess, device=torch.device("cpu"))
         cache, width = config.cache or user_cache(), config.embedding_dim
         head, checked = _fit_whitening(extractor, whiten, embedding_dim=width, cache=cache, progress=progress)
+    text = None
+    if config.has_text:
+        with missing_imports_as_dependency_errors("a text tower"):
+            from export.text_towers import make_text_tower
+        text = make_text_tower(config, width=head.embedding_dim)
     contract = ModelContract(
         backbone=loaded.short_name,
         method="raw" if whiten is None else "pca-half-whitened",
@@ -139,12 +145,14 @@ def export_untrained(out: Path, config: ExportConfig, *, progress: Progress = no
         preprocess=preprocess,
         view=view,
         pooling=pooling,
+        text=None if text is None else text.tower,
     )
     own_images = None
     if whiten is not None and config.precision != "fp32" and config.images in (None, whiten):
         own_images = whiten, list_dataset(whiten).records
     model = PixelModel(loaded.module, head, preprocess=preprocess)
-    return _write(model, out, config, contract=contract, images=checked, own=own_images, progress=progress)
+    report = _write(model, out, config, contract=contract, images=checked, own=own_images, progress=progress)
+    return report if text is None else text.write(report)
 
 
 def export_again(model: Path, out: Path, config: ExportConfig, *, progress: Progress = no_progress) -> ExportedModel:
@@ -163,7 +171,10 @@ def export_again(model: Path, out: Path, config: ExportConfig, *, progress: Prog
     size = model.stat().st_size
     report = ExportedModel(str(model), embedder.sha256, contract.embedding_dim, None, size, contract.precision)
     drop = config.max_recall_drop
-    return lower_precision(report, out, "int8", pixels=pixels, labels=labels, max_recall_drop=drop, progress=progress)
+    read_text_files(model, contract)
+    report = lower_precision(report, out, "int8", pixels=pixels, labels=labels, max_recall_drop=drop, progress=progress)
+    copy_text_files(model, out, contract)
+    return replace(report, text_model=next((str(path) for path in contract.text_files(out)), None))
 
 
 def _write(

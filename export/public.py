@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from index.config_fields import as_config, as_path, check_fields, option, refuse_given
 from index.errors import InputError, missing_imports_as_dependency_errors
 from index.progress import Progress, no_progress
-from training.options.backbone_libraries import BUILTIN, OnnxSettings, is_onnx_file
+from training.options.backbone_libraries import BUILTIN, OnnxSettings, is_onnx_file, names_weights
 from training.options.config import POOLINGS, USUAL_DIM, VIEWS
 
 if TYPE_CHECKING:
@@ -60,6 +60,13 @@ class ExportConfig(OnnxSettings):
         metavar="FOLDER|TABLE",
         usual="those of RUN, or of --whiten",
     )
+    with_text: bool = option(
+        False, "With open_clip:NAME or hf:ORG/NAME: write the text tower beside the model, for queries by words."
+    )
+    text_model: Path | None = option(
+        None, "Of an ONNX --backbone: the text model that shares its space.", metavar="FILE.onnx"
+    )
+    tokenizer: Path | None = option(None, "Of --text-model: its tokenizer.json.", metavar="FILE")
     max_recall_drop: float = option(
         MAX_RECALL_DROP,
         "Write nothing where the precision costs more Recall@1, as a share: 0.01 is one point.",
@@ -72,16 +79,40 @@ class ExportConfig(OnnxSettings):
         if self.backbone is None:
             others = ("weights", "whiten", "embedding_dim", "resize", "crop", "view", "pooling", "cache")
             refuse_given(self, *others, needs="--backbone")
-        elif self.weights is None and self.backbone != BUILTIN and not is_onnx_file(self.backbone):
+        elif self.weights is None and self.backbone != BUILTIN and not names_weights(self.backbone):
             raise InputError("--backbone needs --weights pretrained, none or a FILE")
         if self.backbone is None or not is_onnx_file(self.backbone):
             refuse_given(self, "preprocessor", "mean", "std", "output", "tokens", needs="--backbone FILE.onnx")
+        self._check_text()
         for name in ("mean", "std"):
             self.three(name)
         if self.whiten is None:
             refuse_given(self, "embedding_dim", "cache", needs="--whiten")
         if self.precision == "fp32":
             refuse_given(self, "images", "max_recall_drop", needs="--precision fp16, bf16 or int8")
+
+    @property
+    def has_text(self) -> bool:
+        """Whether a text tower is exported."""
+        return self.with_text or self.text_model is not None
+
+    def _check_text(self) -> None:
+        if (self.text_model is None) != (self.tokenizer is None):
+            raise InputError("--text-model FILE.onnx and --tokenizer tokenizer.json go together")
+        flag = "--with-text" if self.with_text else "--text-model"
+        if not self.has_text:
+            return
+        if self.backbone is None:
+            raise InputError(
+                f"{flag} goes with --backbone: a trained run adds a head, and embeddings leave the space of texts"
+            )
+        if self.whiten is not None or self.pooling != "own":
+            other = (
+                "--whiten adds a head" if self.whiten is not None else f"--pooling {self.pooling} takes other features"
+            )
+            raise InputError(
+                f"{flag}: {other}, and embeddings leave the space that images and texts share; leave it out"
+            )
 
 
 def export(

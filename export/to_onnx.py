@@ -57,6 +57,7 @@ class ExportedModel:
     Attributes:
         min_cosine: of the float32 file; None where a model file was converted.
         measured: cost of a lower precision.
+        text_model: file of the text tower, beside which its tokenizer is.
     """
 
     model: str
@@ -66,6 +67,7 @@ class ExportedModel:
     bytes: int
     precision: str = "float32"
     measured: MeasuredPrecision | None = None
+    text_model: str | None = None
 
     def to_json(self) -> dict[str, object]:
         """Document that `export --json` prints."""

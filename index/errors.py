@@ -42,6 +42,7 @@ EXTRAS = {
     "httpcore": "remote",
     "pyarrow": "parquet",
     "huggingface_hub": "hub",
+    "tokenizers": "text",
     "ray": "cluster",
     "pymilvus": "cluster",
     "openvino": "fast",

@@ -235,6 +235,7 @@ def _describe_info(described: Mapping[str, Any], *, gallery: Path) -> str:
     copy = None if described["copy"] is None else {**described["copy"], "index": described["copy"]["index"]["factory"]}
     parts = {
         "model": [_say(model)],
+        "text tower": ["none" if described["text"] is None else _say(described["text"])],
         "computed by": [_say(described["runtime"])],
         "images": [_say(described["counts"])],
         "sources": [

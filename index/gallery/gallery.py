@@ -28,6 +28,7 @@ from index.items import Place
 from index.labels.decided_labels import DECISIONS_WAIT_S, Annotations
 from index.model.contract import ModelContract, find_contract
 from index.model.embedder import Embedder
+from index.model.text_encoder import TextEncoder
 from index.outputs import COPY, SEMANTIC, UNTRAINED
 from index.sources.source import ImageSource, stays_inside
 from index.text import printable_path, valid_text
@@ -111,7 +112,7 @@ class Gallery:
             return self
         other = copy(given)
         other._given, other.annotations = given, annotations
-        other._opened = _Opened(given._opened.lock, given._opened.embedders)
+        other._opened = _Opened(given._opened.lock, given._opened.embedders, given._opened.text_encoders)
         other._forget_choices()
         return other.view(self.output)
 
@@ -166,7 +167,7 @@ class Gallery:
         try:
             manifest = Manifest.read(version)
             for name in manifest.files:
-                later = name == MODEL_NAME or name.endswith(INDEX_NAME)
+                later = name.startswith(f"{Path(MODEL_NAME).stem}.") or name.endswith(INDEX_NAME)
                 check_file(version.folder, name, manifest, contents=not later)
             gallery = cls(path.resolve(), version=version, manifest=manifest, threads=threads, filter_s=filter_s)
         except BaseException:
@@ -213,7 +214,19 @@ class Gallery:
         """What the words of a query mean here; an InputError for words that nothing is known about."""
         if self.output != SEMANTIC:
             raise InputError(f"a search by words finds what looks so, not copies: search by {SEMANTIC}")
-        return self.words.ask(text)
+        encoder = self.text_encoder
+        return self.words.ask(text, embed=None if encoder is None else encoder.embed)
+
+    @property
+    def text_encoder(self) -> TextEncoder | None:
+        """The text tower of the version's own model, opened at first use; None without one."""
+        with self._opened.lock:
+            if not self._opened.text_encoders:
+                try:
+                    self._opened.text_encoders.append(TextEncoder.open(self._root / MODEL_NAME))
+                except ModelFileError as error:
+                    raise GalleryDamagedError(printable_path(error.path), error.problem) from error
+            return self._opened.text_encoders[0]
 
     def search(
         self,
@@ -377,6 +390,7 @@ class _Opened:
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     embedders: dict[str, Embedder] = field(default_factory=dict)
+    text_encoders: list[TextEncoder | None] = field(default_factory=list)  # the one, after its first use
     views: dict[str, Gallery] = field(default_factory=dict)
 
 

@@ -84,6 +84,7 @@ def read_info(path: Path) -> dict[str, Any]:
             "unfinished": find_unfinished(path),
             "copy": manifest.copy,
             "runtime": manifest.runtime,
+            "text": None if contract is None or contract.text is None else {"token_length": contract.text.token_length},
         }
 
 
@@ -109,7 +110,7 @@ def find_unfinished(path: Path) -> dict[str, int] | None:
 def _measure(path: Path, manifest: Manifest) -> dict[str, int]:
     parts = {"vectors": 0, "index": 0, "catalog": 0, "model": 0}
     names = dict.fromkeys((INDEX_NAME, DELETED_NAME), "index")
-    names |= {CATALOG_NAME: "catalog", MODEL_NAME: "model"}
+    names |= {CATALOG_NAME: "catalog"} | {name: "model" for name in manifest.files if name.startswith("model.")}
     for name, described in manifest.files.items():
         parts[names.get(name.rpartition("/")[2], "vectors")] += described["bytes"]
     files: dict[tuple[int, int], int] = {}  # versions share files

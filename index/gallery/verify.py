@@ -19,6 +19,7 @@ from index.gallery.computed_by import is_same_runtime
 from index.gallery.gallery import Gallery
 from index.images.image_files import take_any_content
 from index.items import EmbeddedItem, Place
+from index.model.contract import find_contract
 from index.model.embedder import Embedder
 from index.progress import Progress, no_progress
 from index.sources.reading import read_place
@@ -124,6 +125,10 @@ def _check_files(version: Version, manifest: Manifest, progress: Progress) -> It
         progress(done, len(manifest.files))
     if manifest.files.get(MODEL_NAME, {}).get("sha256") != manifest.model_sha256:
         yield "the model file is not the one that the manifest names"
+    contract = find_contract(version.folder / MODEL_NAME)
+    for path, sha256 in ({} if contract is None else contract.text_files(version.folder / MODEL_NAME)).items():
+        if manifest.files.get(path.name, {}).get("sha256") != sha256:
+            yield f"{path.name} is not the one that the model names"
 
 
 def _choose(gallery: Gallery, *, sample: int, seed: int | None) -> Ids:

@@ -3,7 +3,8 @@
 Input `images`: uint8 (N, crop, crop, 3), normalisation inside the graph. Output `embeddings`: float32 (N, D), unit
 norm, for semantic similarity. A model may have two more, float32 of unit norm: `copy` (N, P) for copy detection, and
 `untrained` (N, U), features trained without labels. N is dynamic. The contract is JSON under the
-metadata key `retrieval`; its `checksum` is the SHA-256 of the whole file (see `index.model.checksum`).
+metadata key `retrieval`; its `checksum` is the SHA-256 of the whole file (see `index.model.checksum`). A model may have
+a text tower in two files beside it, which the contract names by their SHA-256 (see `index.model.text_encoder`).
 """
 
 import json
@@ -51,8 +52,17 @@ _SCHEMA: dict[str, Any] = {
         "centred_cosine": int | float,
         "float_layers": int,
     },
+    "text": {
+        "model_sha256": str,
+        "tokenizer_sha256": str,
+        "width": int,
+        "token_length": int,
+        "output": str,
+        "pooling": str,
+    },
     CHECKSUM_KEY: str,
 }
+TEXT_POOLINGS = ("none", "end-of-text", "last")
 _METHODS_WITHOUT_LABELS = ("raw", "pca", "pca-half-whitened", "pca-whitened", "distilled")
 _CONTRACT_START, _MAX_CONTRACT_BYTES = b'{"backbone": ', 1 << 20  # its keys are sorted
 
@@ -69,6 +79,32 @@ class MeasuredPrecision:
 
 
 @dataclass(frozen=True, slots=True)
+class TextTower:
+    """The text model beside a model file, whose vectors share the space of the image embeddings.
+
+    Attributes:
+        model_sha256, tokenizer_sha256: SHA-256 of the two files.
+        width: D of the text vectors, that of the image embeddings.
+        token_length: tokens that the text model takes, with padding.
+        output: the graph's output.
+        pooling: of an output (N, T, D): the `end-of-text` token, which has the highest id, or the `last` one; `none`
+            for vectors (N, D).
+    """
+
+    model_sha256: str
+    tokenizer_sha256: str
+    width: int
+    token_length: int
+    output: str
+    pooling: str = "none"
+
+    def files(self, model: Path) -> dict[Path, str]:
+        """Text model and tokenizer beside a model file, with their SHA-256."""
+        names = (model.with_suffix(".text.onnx"), model.with_suffix(".tokenizer.json"))
+        return dict(zip(names, (self.model_sha256, self.tokenizer_sha256), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
 class ModelContract:
     """The contract of a model.
 
@@ -80,6 +116,7 @@ class ModelContract:
         view: the part of an image that the network sees: `crop`, `whole`, or `both`.
         copy_dim, untrained_dim: width of these outputs; 0 without one.
         copy_threshold: cosine of copy outputs from which on two images are copies.
+        text: the text tower; None without one.
     """
 
     backbone: str
@@ -95,6 +132,7 @@ class ModelContract:
     copy_threshold: float = 0.0
     measured: MeasuredPrecision | None = None
     untrained_dim: int = 0
+    text: TextTower | None = None
 
     @property
     def widths(self) -> dict[str, int]:
@@ -107,9 +145,15 @@ class ModelContract:
         """Whether the embedding was trained on labels, and there is no untrained output."""
         return not self.untrained_dim and self.method not in _METHODS_WITHOUT_LABELS
 
+    def text_files(self, model: Path) -> dict[Path, str]:
+        """`TextTower.files`; empty without a text tower."""
+        return {} if self.text is None else self.text.files(model)
+
     def to_json(self) -> str:
         """The metadata text, with the place of the checksum; `add_checksum` fills it in the whole file."""
         values = {**asdict(self), "schema_version": SCHEMA_VERSION, CHECKSUM_KEY: EMPTY_CHECKSUM}
+        if self.text is None:  # as files of 0.1.0 have it
+            del values["text"]
         values["preprocess"] = self.preprocess.to_json()
         return json.dumps(values, sort_keys=True)
 
@@ -121,6 +165,8 @@ class ModelContract:
         except ValueError as error:
             raise InputError(f"the contract is no JSON: {error}") from error
         version = values.pop("schema_version", None) if isinstance(values, dict) else None
+        if isinstance(values, dict):
+            values.setdefault("text", None)
         if version != SCHEMA_VERSION or values.keys() != _SCHEMA.keys():
             raise InputError(
                 f"the contract's schema version is {version!r}, expected {SCHEMA_VERSION} with its keys: a pre-release "
@@ -135,6 +181,14 @@ class ModelContract:
             )
         if values["measured"] is not None:
             values["measured"] = MeasuredPrecision(**values["measured"])
+        if values["text"] is not None:
+            tower = TextTower(**values["text"])
+            values["text"] = tower
+            if tower.width != widths[0] or tower.token_length < 1 or tower.pooling not in TEXT_POOLINGS:
+                raise InputError(
+                    f"the contract's text tower must have the width {widths[0]} of its images, tokens, and a pooling "
+                    f"of {', '.join(TEXT_POOLINGS)}, got {tower}"
+                )
         del values[CHECKSUM_KEY]
         return cls(**{**values, "preprocess": PreprocessConfig.from_json(values["preprocess"])})
 

@@ -17,6 +17,7 @@ from index.gallery.computed_by import usual_runtime_of
 from index.limits import WRITER_WAIT_S
 from index.markers import PART_MARK, read_part
 from index.model.builtin import BUILTIN_MODEL
+from index.model.contract import find_contract
 from index.model.embedder import Embedder
 from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.text import printable_path, valid_text
@@ -320,6 +321,15 @@ def _describe_lost(gallery: Path, *, lost: Path, used: Path) -> Iterator[str]:
             )
 
 
+def _is_model(path: Path, sha256: str) -> bool:
+    """Whether a file is the model of this checksum, with undamaged text files beside it."""
+    if not path.is_file() or hash_file(path) != sha256:
+        return False
+    contract = find_contract(path)
+    files = {} if contract is None else contract.text_files(path)
+    return all(file.is_file() and hash_file(file) == own for file, own in files.items())
+
+
 def _rebuild(
     gallery: Path,
     version: CheckedVersion,
@@ -333,12 +343,12 @@ def _rebuild(
     manifest = version.manifest
     assert manifest is not None
     sha256 = manifest.model_sha256
-    model = next((path for path in models if path.is_file() and hash_file(path) == sha256), None)
+    model = next((path for path in models if _is_model(path, sha256)), None)
     if model is None:
         raise GalleryError(
             gallery,
             "its model is damaged or missing in every version; run this again with --model and the file that it was "
-            f"built with (SHA-256 {sha256})",
+            f"built with (SHA-256 {sha256}), with its text tower beside it where it had one",
         )
     embedder = Embedder(model, threads=1, backend=usual_runtime_of(manifest.runtime))
     work = Workspace(gallery, embedder=embedder, start=start, **run)

@@ -16,13 +16,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from index.arrays import Doubles, Ids, Vectors
 from index.errors import InputError
 from index.progress import Progress, no_progress
-from index.words.words import split_query
+from index.words.words import split_query, text_wanted
 from index.words.written import WrittenWords
 
 _SHARPNESS = 8
@@ -31,8 +32,19 @@ _MOST_SAMPLED = 20_000  # images for mean and covariance
 _MOST_COMPARED = 1000  # images with a word, and others, that its check compares
 _MOST_WORDS = 100  # that choose the ridge
 UNWANTED_WEIGHT = 0.4  # as of an image that a query shall be less like
+LooksBy: TypeAlias = Literal["taught", "text tower"]
 FEWEST = 3  # images from which a word is learnt
 _BEYOND_CHANCE = 3.0  # standard errors
+
+
+@dataclass(frozen=True, slots=True)
+class _Looks:
+    """A direction, what gave it, the area under its ROC curve, and the inner product halfway between both means."""
+
+    direction: Doubles
+    by: LooksBy | None
+    better: float = 0.5
+    middle: float = -math.inf
 
 
 @dataclass(frozen=True)
@@ -44,15 +56,19 @@ class WordQuery:
         written: (n,) ids of the images whose texts have all of its words, best first (BM25).
         vector: (D,) float32, the direction of images that look as the words say. Its length makes scores vary as much
             as those of a photo.
-        is_known: whether that finds images with the words, each left out, better than chance.
+        looks: what gave the direction; None: it finds images with the words, each left out, no better than chance.
         least_score: cosine similarity from which an image looks as the words say.
     """
 
     understood: dict[str, tuple[str, ...]]
     written: Ids
     vector: Vectors
-    is_known: bool
+    looks: LooksBy | None
     least_score: float
+
+    @property
+    def is_known(self) -> bool:
+        return self.looks is not None
 
     @cached_property
     def written_set(self) -> frozenset[int]:
@@ -78,7 +94,7 @@ class WordQuery:
         parts = [
             f"'{word}' is unknown" if not terms else f"'{word}' read as {', '.join(terms)}"
             for word, terms in self.understood.items()
-            if terms != (word,) and terms != (word + "*",)
+            if (terms or self.looks != "text tower") and terms != (word,) and terms != (word + "*",)
         ]
         looks = "then images that look so" if self.is_known else "what they look like is not known from so few"
         return "; ".join([*parts, f"{len(self.written):,} images have these words in their texts, {looks}"])
@@ -95,23 +111,36 @@ class TaughtWords:
     def __init__(self, written: WrittenWords, *, ids: Ids, gather: Callable[[Ids], Vectors]) -> None:
         self.written, self._ids, self._gather = written, ids, gather
 
-    def ask(self, text: str) -> WordQuery:
-        """What is known about the words of a query; an InputError where none of them is written or similar to one."""
+    def ask(self, text: str, *, embed: Callable[[str], Vectors] | None = None) -> WordQuery:
+        """What is known about the words of a query.
+
+        `embed` is a text tower, which gives a text its (D,) unit vector. It answers where it finds the images with the
+        words better than what they teach does, each of these left out.
+
+        Raises:
+            InputError: no text has one of the words or a similar one, and there is no text tower.
+        """
         words, unwanted = split_query(text)
         stands_for = {word: self.written.understand(word) for word in words}
+        understood = {word: tuple(others) for word, others in stands_for.items()}
         written = self.written.find_all(words)
         ids, targets = self._weigh([others for others in stands_for.values() if others])
-        if not len(ids):
+        looks = self._learn(ids, targets) if len(ids) else None
+        if embed is not None:
+            tower = self._compare(ids, targets, embed(text_wanted(text)).astype(np.float64), by="text tower")
+            looks = tower if looks is None or looks.by is None or tower.better > looks.better else looks
+        if looks is None:
             raise InputError(self._explain_unknown(words))
-        direction, is_known, least = self._learn(ids, targets)
-        norm, vector = float(np.linalg.norm(direction)) or 1.0, self._scale(direction)
+        vector = self._scale(looks.direction)
         for word in unwanted:
             others, targets = self._weigh([self.written.understand(word)])
             written = written[~np.isin(written, others[targets > 0.5])]
-            if len(others):
-                vector -= UNWANTED_WEIGHT * self._scale(self._learn(others, targets)[0])
-        understood = {word: tuple(others) for word, others in stands_for.items()}
-        return WordQuery(understood, written, vector.astype(np.float32), is_known, least / norm)
+            if embed is not None and looks.by == "text tower":
+                vector -= UNWANTED_WEIGHT * self._scale(embed(word).astype(np.float64))
+            elif len(others):
+                vector -= UNWANTED_WEIGHT * self._scale(self._learn(others, targets).direction)
+        least = looks.middle / (float(np.linalg.norm(looks.direction)) or 1.0)
+        return WordQuery(understood, written, vector.astype(np.float32), looks.by, least)
 
     def _scale(self, direction: Doubles) -> Doubles:
         """The direction with a length that makes its scores vary as much as those of a photo."""
@@ -129,7 +158,7 @@ class TaughtWords:
         known = list[tuple[str, int]]()
         for done, (word, count) in enumerate(sorted(counts, key=lambda item: (-item[1], item[0])), start=1):
             ids, targets = self._weigh([{word: 1.0}])
-            if len(ids) and self._learn(ids, targets)[1]:
+            if len(ids) and self._learn(ids, targets).by is not None:
                 known.append((word, count))
             progress(done, len(counts))
         return known
@@ -149,25 +178,32 @@ class TaughtWords:
         rows = np.flatnonzero(targets > 1e-6)
         return self._ids[rows], targets[rows]
 
-    def _learn(self, ids: Ids, targets: Doubles) -> tuple[Doubles, bool, float]:
-        """The (D,) direction of a target, whether it finds those images, and the prediction that separates them."""
-        count, summed = len(self._ids), np.zeros(len(self._mean))
+    def _learn(self, ids: Ids, targets: Doubles) -> _Looks:
+        """What images with a target look like, by regression."""
+        summed = np.zeros(len(self._mean))
         for start in range(0, len(ids), _MOST_SAMPLED):
             part = slice(start, start + _MOST_SAMPLED)
             summed += targets[part] @ self._gather_centred(ids[part])
-        direction: Doubles = self._inverse @ summed / count
-        random = np.random.default_rng(0)
-        inside = random.permutation(np.flatnonzero(targets >= 0.5 * targets.max()))[:_MOST_COMPARED]
+        return self._compare(ids, targets, self._inverse @ summed / len(self._ids), by="taught")
+
+    def _compare(self, ids: Ids, targets: Doubles, direction: Doubles, *, by: LooksBy) -> _Looks:
+        """How well a direction finds images with a target among others; each is left out of what is learnt from it."""
+        count, random = len(self._ids), np.random.default_rng(0)
+        inside = random.permutation(np.flatnonzero(targets >= 0.5 * targets.max(initial=0)))[:_MOST_COMPARED]
         others: Ids = np.setdiff1d(random.choice(self._ids, size=min(count, 2 * _MOST_COMPARED), replace=False), ids)
         if len(inside) < FEWEST or len(others) < FEWEST:
-            return direction, False, math.inf
-        offset = targets.sum() / count
-        left_out = self._leave_out(ids[inside], targets[inside] - offset, direction)
-        rest = np.sort(self._leave_out(others, np.full(len(others), -offset), direction))
-        better = np.searchsorted(rest, left_out).mean() / len(rest)
-        chance = math.sqrt((len(left_out) + len(rest) + 1) / (12 * len(left_out) * len(rest)))
-        middle = (np.average(left_out, weights=targets[inside]) + rest.mean()) / 2 + self._mean @ direction
-        return direction, bool(better > 0.5 + _BEYOND_CHANCE * chance), float(middle)
+            return _Looks(direction, None if by == "taught" else by)
+        if by == "taught":
+            offset = targets.sum() / count
+            found = self._leave_out(ids[inside], targets[inside] - offset, direction)
+            rest = self._leave_out(others, np.full(len(others), -offset), direction)
+        else:
+            found, rest = (self._gather_centred(some) @ direction for some in (ids[inside], others))
+        better = float(np.searchsorted(np.sort(rest), found).mean() / len(rest))
+        chance = math.sqrt((len(found) + len(rest) + 1) / (12 * len(found) * len(rest)))
+        middle = (np.average(found, weights=targets[inside]) + rest.mean()) / 2 + self._mean @ direction
+        is_known = by != "taught" or better > 0.5 + _BEYOND_CHANCE * chance
+        return _Looks(direction, by if is_known else None, better, float(middle))
 
     def _leave_out(self, ids: Ids, targets: Doubles, direction: Doubles) -> Doubles:
         """(n,) predictions of some images, each left out."""

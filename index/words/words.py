@@ -63,6 +63,11 @@ def split_query(text: str) -> tuple[list[str], list[str]]:
     return list(wanted), list(unwanted)
 
 
+def text_wanted(text: str) -> str:
+    """A query without the words that have a minus before them."""
+    return " ".join(part for part in text.split() if not (part[0] in _MINUS and len(part) > 1))
+
+
 def text_of(row: CatalogRow) -> str:
     """The text that names an image: path below its source without the file's ending, label, tags, metadata.
 

@@ -22,6 +22,7 @@ from index.gallery.computed_by import usual_runtime_in
 from index.gallery.selection import Selection
 from index.model.builtin import find_builtin
 from index.model.embedder import Embedder
+from index.model.text_encoder import read_text_files
 from index.sources.local_source import FileSource, FolderSource
 from index.sources.registry import find_source
 from index.sources.source import ImageSource, Reach
@@ -73,6 +74,7 @@ def build_gallery(
     gallery = check_out(out, sources=given)
     labels = None if labels_file is None else AssignedLabels(labels_file)
     embedder = Embedder(model_path or choose_model(gallery), threads=1, backend=backend or usual_runtime_in(gallery))
+    read_text_files(embedder.path, embedder.contract)  # before anything is made, so that a missing one is refused
     settings = {
         "labels": None if labels_file is None else json.dumps(str(labels_file.absolute())),
         SKIP_SETTING: None if skip_if is None else _write_skip_condition(skip_if),

@@ -109,17 +109,21 @@ def _write_version(work: Workspace, *, rewrite: bool, queries: Vectors | None) -
         shown = printable_path(str(folder / others[0]))
         raise GalleryError(shown, "not this gallery's, and in the way; move it elsewhere and run this again")
     (folder / PART_MARK).unlink(missing_ok=True)  # of an interrupted publication
-    if hash_file(work.folder / MODEL_NAME) != work.embedder.sha256:
-        raise GalleryError(work.embedder.path, "the model file changed during the build")
-    link_file(work.folder / MODEL_NAME, folder / MODEL_NAME)
+    model = work.folder / MODEL_NAME
+    model_files = {model: work.embedder.sha256, **work.embedder.contract.text_files(model)}
+    for path, sha256 in model_files.items():
+        if hash_file(path) != sha256:
+            raise GalleryError(work.embedder.path, "the model file changed during the build")
+        link_file(path, folder / path.name)
     published = _write_vectors(work, folder, rewrite=rewrite, queries=queries)
     files = {
         f"{part_start(output)}{name}": file for output, part in published.items() for name, file in part.files.items()
     }
     if files and work.base is not None:
         manifest = Manifest.read(work.base)
-        check_file(work.base.folder, MODEL_NAME, manifest, contents=False)
-        files[MODEL_NAME] = manifest.files[MODEL_NAME]
+        for path in model_files:
+            check_file(work.base.folder, path.name, manifest, contents=False)
+            files[path.name] = manifest.files[path.name]
     work.catalog.write_finished(folder / CATALOG_NAME, compact=rewrite)
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         name = path.relative_to(folder).as_posix()

@@ -24,6 +24,7 @@ from index.gallery.computed_by import usual_runtime_in
 from index.items import Place
 from index.markers import is_part
 from index.model.embedder import Embedder
+from index.model.text_encoder import copy_text_files, read_text_files
 from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.sources.registry import find_source
 from index.text import printable_path
@@ -114,6 +115,7 @@ def open_shards(
     gallery = check_out(out, sources=given)
     embedder = Embedder(model_path or choose_model(gallery), threads=1, backend=usual_runtime_in(gallery))
     embedder = embedder.with_outputs(*embedder.contract.widths)
+    read_text_files(embedder.path, embedder.contract)
     current = read_current(gallery) if gallery.is_dir() else None
     if current is not None:  # the merge would refuse them, after everything was embedded
         require_model(embedder, expected=Manifest.read(current).model_sha256, gallery=gallery)
@@ -132,6 +134,7 @@ def open_shards(
         folder = make_shards_folder(gallery)
         share_plan(folder, plan)
         if not (folder / MODEL_NAME).exists():
+            copy_text_files(embedder.path, folder / MODEL_NAME, embedder.contract)  # first: all wait for the model
             create_durably(folder / MODEL_NAME, embedder.path.read_bytes())
     return SharedWork(gallery, embedder, plan, config)
 

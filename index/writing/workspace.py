@@ -25,6 +25,7 @@ from index.gallery.computed_by import describe_runtime, join_runtimes, require_s
 from index.limits import WRITER_WAIT_S
 from index.markers import GALLERY_MARK, LOCK_NAME, is_part
 from index.model.embedder import Embedder
+from index.model.text_encoder import copy_text_files
 from index.progress import no_progress, no_steps
 from index.text import printable_path
 from index.vectors.ann_config import INDEX_SETTING, STORE_SETTING, AnnConfig, StoreConfig
@@ -195,6 +196,7 @@ class Workspace:
         (self.folder / CHECKPOINTS).mkdir()
         if self.base is None:
             shutil.copyfile(self.embedder.path, self.folder / MODEL_NAME)
+            copy_text_files(self.embedder.path, self.folder / MODEL_NAME, self.embedder.contract)
             if rows is not None:
                 shutil.copyfile(rows, self.catalog_path)
         else:
@@ -202,7 +204,9 @@ class Workspace:
             for name in manifest.files:
                 if name == CATALOG_NAME or name.startswith("ids/"):  # damage must not be carried on
                     check_file(self.base.folder, name, manifest, contents=True)
-            link_file(self.base.folder / MODEL_NAME, self.folder / MODEL_NAME)
+            model = self.base.folder / MODEL_NAME
+            for path in (model, *self.embedder.contract.text_files(model)):
+                link_file(path, self.folder / path.name)
             shutil.copyfile(self.base.folder / CATALOG_NAME, self.catalog_path)
         with write_catalog(self.catalog_path) as catalog:
             catalog.prepare()

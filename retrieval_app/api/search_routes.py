@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 from index.gallery.ranking import FoundBy
 from index.outputs import COPY, SEMANTIC
 from index.text import printable_path
-from index.words.taught import WordQuery
+from index.words.taught import LooksBy, WordQuery
 from retrieval_app.api.errors import BODY_ERRORS
 from retrieval_app.api.form_files import BYTES, IMAGE_BODY, read_image
 from retrieval_app.api.image_routes import ImageEntry
@@ -63,14 +63,14 @@ class SearchHit(ImageEntry, total=False):
 
 
 class WordsAnswer(TypedDict):
-    """How the words of a search were read; `looks_known`: images that look as they say follow those with the words."""
+    """How the words of a search were read; with `looks`, images that look as they say follow those with the words."""
 
     __pydantic_config__ = STRICT  # type: ignore[misc]
     understood: Annotated[
         dict[str, list[str]], Field(description="words of the texts, or beginnings with a *, by word; none if unknown")
     ]
     images: Annotated[int, Field(description="whose texts have all of the words")]
-    looks_known: bool
+    looks: Annotated[LooksBy | None, Field(description="what knows them; null where nothing does")]
 
 
 class SearchResponse(Versioned):
@@ -122,7 +122,7 @@ async def describe_search(
 
 def _describe_words(words: WordQuery) -> dict[str, Any]:
     understood = {word: list(terms) for word, terms in words.understood.items()}
-    return {"understood": understood, "images": len(words.written), "looks_known": words.is_known}
+    return {"understood": understood, "images": len(words.written), "looks": words.looks}
 
 
 def _describe_hits(

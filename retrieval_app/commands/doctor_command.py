@@ -232,4 +232,5 @@ def _describe_model(path: Path) -> tuple[dict[str, Any], list[str]]:
         f"{printable_path(contract.backbone)}, {printable_path(contract.method)}: {widths}, "
         f"{size.crop} of {size.resize} pixels",
         f"precision: {contract.precision}{measured}",
+        *(f"text tower: {printable_path(file)}" for file in contract.text_files(path)),
     ]

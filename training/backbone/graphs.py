@@ -44,6 +44,7 @@ class PixelModel(nn.Module):
         return found
 
 
+TEXT_OUTPUT = "text_embeds"
 MAX_WEIGHT_BYTES = 2_000_000_000  # protobuf refuses messages of 2 GiB
 # What the exporter raises of its own, and what it lets through of the model and of its passes over the graph.
 _FAILURES = (
@@ -64,21 +65,16 @@ class NoGraphError(InputError):
 
 def write_graph(model: PixelModel, contract: ModelContract) -> onnx.ModelProto:
     """ONNX graph of a model in eval mode, float32, on the CPU; image size and outputs are the contract's."""
-    tensors = model.state_dict().values()
-    weight_bytes = sum(tensor.numel() * (4 if tensor.is_floating_point() else 1) for tensor in tensors)
-    if weight_bytes > MAX_WEIGHT_BYTES:
-        raise NoGraphError(
-            f"{contract.backbone}: {weight_bytes / 1e9:.1f} GB of weights do not fit into one ONNX file "
-            f"(at most {MAX_WEIGHT_BYTES / 1e9:.1f} GB)"
-        )
+    _require_small(model, contract.backbone)
     side = contract.preprocess.crop
     example = torch.zeros(2, side, side, 3, dtype=torch.uint8)
+    outputs = [GRAPH_NAMES[output] for output in contract.widths]
     for module in model.modules():
         if getattr(module, "inplace", False) is True:
             module.inplace = False  # type: ignore[assignment]  # the graph is the same, in half the time
     try:
         try:
-            return _convert(model, example, contract)
+            return _convert(model, example, INPUT_NAME, outputs)
         except torch.onnx.OnnxExporterError:  # timm's fused attention may have masks that the exporter does not know
             fused: list[Any] = [module for module in model.modules() if getattr(module, "fused_attn", False) is True]
             if not fused:
@@ -86,7 +82,7 @@ def write_graph(model: PixelModel, contract: ModelContract) -> onnx.ModelProto:
             for module in fused:
                 module.fused_attn = False
             try:
-                return _convert(model, example, contract)
+                return _convert(model, example, INPUT_NAME, outputs)
             finally:
                 for module in fused:
                     module.fused_attn = True
@@ -100,11 +96,7 @@ def serialize_model(proto: onnx.ModelProto, contract: ModelContract) -> bytes:
     proto.producer_name, proto.producer_version = "retrieval-app", ""
     del proto.metadata_props[:]
     onnx.helper.set_model_props(proto, {METADATA_KEY: contract.to_json()})
-    for graph in (proto.graph, *proto.functions):  # the exporter's Python stacks name folders of this machine
-        for node in (*graph.node, *graph.value_info):
-            del node.metadata_props[:]
-            node.doc_string = ""
-    del proto.graph.metadata_props[:]
+    _leave_out_stacks(proto)
     try:
         onnx.checker.check_model(proto)
     except onnx.checker.ValidationError as error:
@@ -113,7 +105,43 @@ def serialize_model(proto: onnx.ModelProto, contract: ModelContract) -> bytes:
     return add_checksum(proto.SerializeToString())
 
 
-def _convert(model: PixelModel, example: torch.Tensor, contract: ModelContract) -> onnx.ModelProto:
+def write_text_graph(tower: nn.Module, *, token_length: int, name: str) -> bytes:
+    """ONNX graph of a text tower in eval mode: (N, T) int64 `input_ids` to (N, D) float32 `text_embeds`."""
+    _require_small(tower, name)
+    example = torch.ones(2, token_length, dtype=torch.int64)
+    try:
+        proto = _convert(tower, example, "input_ids", [TEXT_OUTPUT])
+        _leave_out_stacks(proto)
+        onnx.checker.check_model(proto)
+    except (*_FAILURES, onnx.checker.ValidationError) as error:
+        told = (str(error.__cause__ or error).splitlines() or [type(error).__name__])[0]
+        raise NoGraphError(f"torch cannot write the text tower of --backbone {name} as ONNX: {told}") from error
+    found: bytes = proto.SerializeToString()
+    return found
+
+
+def _require_small(model: nn.Module, name: str) -> None:
+    """Refuse weights that no single ONNX file can have."""
+    tensors = model.state_dict().values()
+    weight_bytes = sum(tensor.numel() * (4 if tensor.is_floating_point() else 1) for tensor in tensors)
+    if weight_bytes > MAX_WEIGHT_BYTES:
+        raise NoGraphError(
+            f"{name}: {weight_bytes / 1e9:.1f} GB of weights do not fit into one ONNX file "
+            f"(at most {MAX_WEIGHT_BYTES / 1e9:.1f} GB)"
+        )
+
+
+def _leave_out_stacks(proto: onnx.ModelProto) -> None:
+    """Remove the exporter's Python stacks, which name folders of this machine, in place."""
+    for graph in (proto.graph, *proto.functions):
+        for node in (*graph.node, *graph.value_info):
+            del node.metadata_props[:]
+            node.doc_string = ""
+    del proto.graph.metadata_props[:]
+
+
+def _convert(model: nn.Module, example: torch.Tensor, name: str, outputs: list[str]) -> onnx.ModelProto:
+    """ONNX graph of a model with one input of this name, whose batch is dynamic."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -125,8 +153,8 @@ def _convert(model: PixelModel, example: torch.Tensor, contract: ModelContract) 
                 (example,),
                 dynamo=True,
                 opset_version=OPSET,
-                input_names=[INPUT_NAME],
-                output_names=[GRAPH_NAMES[output] for output in contract.widths],
+                input_names=[name],
+                output_names=outputs,
                 dynamic_shapes=({0: torch.export.Dim("batch")},),
                 external_data=False,
                 verbose=False,

@@ -40,6 +40,7 @@ from training.options.backbone_libraries import HUB, OnnxSettings
 DOMAIN, OPERATOR = "retrieval", "OnnxFeatures"
 PREPROCESSOR = "preprocessor_config.json"
 _HUB_FILES = ("vision_model.onnx", "model.onnx")  # the image tower of a model of images and text goes first
+TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
 _RAW_MEAN, _RAW_STD = (0.0, 0.0, 0.0), (1 / 255,) * 3  # leave values in 0..255
 _UNSET = OnnxSettings()
 _RESAMPLING = {1: "lanczos", 2: "bilinear", 3: "bicubic"}  # Pillow's numbers, which preprocessor files have
@@ -56,12 +57,12 @@ def describe_input(
     Raises:
         InputError: no such model, or nothing says how its images are normalised.
     """
-    path = _find_file(name)
+    path = find_file(name)
     mean, std = settings.three("mean"), settings.three("std")
     if (settings.preprocessor, mean, std) == (None, None, None) and (contract := find_contract(path)) is not None:
         sizes = contract.preprocess
         return PreprocessConfig(sizes.resize, sizes.crop, sizes.interpolation, _RAW_MEAN, _RAW_STD)
-    image = find_input(_read(path) if proto is None else proto, shown=printable_path(path))
+    image = find_input(read_graph(path) if proto is None else proto, shown=printable_path(path))
     places = (settings.preprocessor, path.parent / PREPROCESSOR, path.parent.parent / PREPROCESSOR)
     file = settings.preprocessor or next((place for place in places if place is not None and place.is_file()), None)
     found = {} if file is None else _read_preprocessor(file)
@@ -87,8 +88,8 @@ def build_module(
     del seed
     if weights != "pretrained":
         raise InputError(f"--weights {weights}: an ONNX file has its weights inside; leave the option out")
-    path = _find_file(name)
-    proto = _read(path)
+    path = find_file(name)
+    proto = read_graph(path)
     preprocess = describe_input(name, settings, proto=proto)
     shown, output, tokens = printable_path(path), settings.output, settings.tokens
     made = bring_into_form(proto, preprocess, side=side, output=output, tokens=tokens, shown=shown)
@@ -166,40 +167,45 @@ def insert_graph(proto: onnx.ModelProto, model: nn.Module) -> None:
 
 
 @cache
-def _find_file(name: str) -> Path:
-    """The ONNX file of a `--backbone`: a path, or downloaded from the Hugging Face Hub for `hf:ORG/NAME`."""
+def find_file(
+    name: str,
+    files: tuple[str, ...] = _HUB_FILES,
+    *,
+    beside: tuple[str, ...] = (PREPROCESSOR,),
+    lacks: str = "ONNX image model",
+) -> Path:
+    """The ONNX file of a `--backbone`: a path, or downloaded from the Hugging Face Hub for `hf:ORG/NAME`.
+
+    Of a repository, it is the first of some files, with others `beside` it; `lacks` is for the error without any.
+    """
     if not name.startswith(HUB):
         return Path(name)
     with missing_imports_as_dependency_errors(f"--backbone {name}"):
         from huggingface_hub import HfApi, snapshot_download
         from huggingface_hub.errors import HFValidationError, HTTPError, RepositoryNotFoundError
     repository = name.removeprefix(HUB)
-    wanted = [f"{folder}{file}" for file in _HUB_FILES for folder in ("onnx/", "")]
+    wanted = [f"{folder}{file}" for file in files for folder in ("onnx/", "")]
     # The Hub's own cache holds links, through which ONNX reads no weights beside a model.
     folder = user_cache() / "hub" / repository.replace("/", "--")
     try:
         with hushed_library():
-            files = HfApi().list_repo_files(repository)
-            chosen = next((file for file in wanted if file in files), None)
+            there = HfApi().list_repo_files(repository)
+            chosen = next((file for file in wanted if file in there), None)
             if chosen is not None:
-                snapshot_download(
-                    repository, allow_patterns=[chosen, f"{chosen}_data*", PREPROCESSOR], local_dir=folder
-                )
+                snapshot_download(repository, allow_patterns=[chosen, f"{chosen}_data*", *beside], local_dir=folder)
     except RepositoryNotFoundError as error:
         raise InputError(f"--backbone {name}: the Hugging Face Hub has no such repository, or it is private") from error
     except (HTTPError, HFValidationError, OSError, RuntimeError, ValueError) as error:
         raise InputError(
-            f"--backbone {name}: it could not be downloaded ({first_line(error)}); download its ONNX file on a "
-            f"connected machine, with its {PREPROCESSOR} beside it, and name the file"
+            f"--backbone {name}: it could not be downloaded ({first_line(error)}); download its {lacks} on a "
+            f"connected machine, with its {' and '.join(beside)} beside it, and name the file"
         ) from error
     if chosen is None:
-        raise InputError(
-            f"--backbone {name}: the repository has no ONNX image model; expected one of {', '.join(wanted)}"
-        )
+        raise InputError(f"--backbone {name}: the repository has no {lacks}; expected one of {', '.join(wanted)}")
     return folder / chosen
 
 
-def _read(path: Path) -> onnx.ModelProto:
+def read_graph(path: Path) -> onnx.ModelProto:
     """The model of a file, its external data with it."""
     shown = printable_path(path)
     if not path.is_file():

@@ -1,4 +1,4 @@
-"""Backbones of open_clip: the vision tower of a model, with its projection to the space shared with text.
+"""Backbones of open_clip: the vision tower of a model, with its projection to the space shared with text; text towers.
 
 A name is a model's, or `model/tag` with the tag of its pretrained weights: `ViT-B-32/laion2b_s34b_b79k`. Preprocessing
 belongs to the weights; without a tag it is what all of a model's weights agree on, else open_clip's default.
@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import open_clip
-from open_clip.model import _build_vision_tower, resize_pos_embed
+from open_clip.model import _build_text_tower, _build_vision_tower, convert_to_custom_text_state_dict, resize_pos_embed
 from open_clip.timm_model import TimmModel
 from open_clip.transform import PreprocessCfg, merge_preprocess_dict
 from torch import nn
@@ -60,7 +60,8 @@ def build_module(name: str, weights: str, *, seed: int, side: int | None = None)
     side = own_side if side is None else side
     try:
         if weights == "pretrained":
-            return _fetch(model, tag, size={} if side == own_side else {"force_image_size": side}), width
+            options = {} if side == own_side else {"force_image_size": side}
+            return _without_tokens(_fetch(model, tag, **options).visual), width
         # By open_clip's own classes, as the text part may need more packages or a download.
         vision = {**config["vision_cfg"], "image_size": side, "output_tokens": False, "timm_model_pretrained": False}
         with seeded(seed):
@@ -76,7 +77,35 @@ def build_module(name: str, weights: str, *, seed: int, side: int | None = None)
     return tower, width
 
 
-def _fetch(model: str, tag: str, *, size: dict[str, int]) -> nn.Module:
+def build_text_tower(name: str, weights: str, *, seed: int = 0) -> tuple[nn.Module, dict[str, Any]]:
+    """Text tower with its projection, (N, T) int64 tokens to (N, D) float32, and its config; as `build_module`."""
+    model, tag, config, _ = find_model(name)
+    text = {**config["text_cfg"], "output_tokens": False}
+    if text.get("hf_model_name") or text.get("tokenizer_mode") or text.get("tokenizer_kwargs", {}).keys() - {"clean"}:
+        raise InputError(
+            f"--with-text: the text tower of open_clip:{name} needs a tokenizer or a network of transformers, which "
+            "cannot be exported here; take another model, or its ONNX files with --text-model"
+        )
+    if weights == "pretrained":
+        return _without_tokens(_fetch(model, tag, force_custom_text=True).text).eval(), text
+    with seeded(seed):
+        tower = _build_text_tower(int(config["embed_dim"]), text, quick_gelu=bool(config.get("quick_gelu")))
+    if weights != "none":
+        state = convert_to_custom_text_state_dict(read_weights(Path(weights)))
+        own = {key.removeprefix("text."): value for key, value in state.items() if key.startswith("text.")}
+        load_weights(tower, own, path=Path(weights), of=f"the text tower of open_clip's {model}")
+    return tower.eval(), text
+
+
+def _without_tokens(tower: nn.Module) -> nn.Module:
+    """The tower, giving nothing but embeddings."""
+    if hasattr(tower, "output_tokens"):
+        tower.output_tokens = False  # type: ignore[assignment]
+    return tower
+
+
+def _fetch(model: str, tag: str, **options: Any) -> Any:
+    """The whole model with its pretrained weights."""
     if not tag:
         tags = ", ".join(open_clip.list_pretrained_tags_by_model(model))
         raise InputError(
@@ -86,10 +115,7 @@ def _fetch(model: str, tag: str, *, size: dict[str, int]) -> nn.Module:
     with fetch_weights(f"open_clip:{model}/{tag}"):
         file = open_clip.download_pretrained(open_clip.get_pretrained_cfg(model, tag))
     with hushed_library():
-        tower: Any = open_clip.create_model(model, pretrained=str(file), pretrained_text=False, **size).visual
-    if hasattr(tower, "output_tokens"):
-        tower.output_tokens = False
-    return tower
+        return open_clip.create_model(model, pretrained=str(file), pretrained_text=False, **options)
 
 
 def _load_file(tower: nn.Module, path: Path, *, model: str) -> None:

@@ -142,6 +142,11 @@ def is_onnx_file(backbone: str) -> bool:
     return backbone.endswith(".onnx") or backbone.startswith(HUB)
 
 
+def names_weights(backbone: str) -> bool:
+    """Whether a `--backbone` says its weights: an ONNX file has them inside, `open_clip:NAME/TAG` has their tag."""
+    return is_onnx_file(backbone) or (backbone.startswith("open_clip:") and "/" in backbone)
+
+
 def preprocess_for(
     backbone: str,
     *,

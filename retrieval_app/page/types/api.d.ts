@@ -2965,7 +2965,7 @@ export interface components {
         };
         /**
          * WordsAnswer
-         * @description How the words of a search were read; `looks_known`: images that look as they say follow those with the words.
+         * @description How the words of a search were read; with `looks`, images that look as they say follow those with the words.
          */
         WordsAnswer: {
             /**
@@ -2980,8 +2980,11 @@ export interface components {
              * @description whose texts have all of the words
              */
             images: number;
-            /** Looks Known */
-            looks_known: boolean;
+            /**
+             * Looks
+             * @description what knows them; null where nothing does
+             */
+            looks: ("taught" | "text tower") | null;
         };
         /**
          * WorstQueryEntry

@@ -102,13 +102,13 @@ def test_what_finds_no_more_than_chance_is_not_known(gallery: Gallery) -> None:
     random = np.random.default_rng(0)
     for _ in range(20):
         some = np.sort(random.choice(gallery.ids, size=12, replace=False))
-        assert not gallery.words._learn(some, np.ones(12))[1]
+        assert not gallery.words._learn(some, np.ones(12)).by
 
 
 def test_leaving_an_image_out_is_a_regression_without_it(gallery: Gallery) -> None:
     words, x = gallery.words, gallery.vectors(gallery.ids).astype(np.float64)
     targets = np.isin(gallery.ids, words.written.find(["tulip"])).astype(np.float64)
-    direction, *_ = words._learn(gallery.ids[targets > 0], targets[targets > 0])
+    direction = words._learn(gallery.ids[targets > 0], targets[targets > 0]).direction
     found = words._leave_out(gallery.ids, targets - targets.mean(), direction)
     count, width = x.shape
     ridge = np.linalg.inv(words._inverse) - np.cov(x.T, bias=True)
@@ -152,3 +152,19 @@ def test_a_catalogue_without_the_index_is_searched_all_the_same(gallery: Gallery
     assert [(hit.id, hit.found_by) for hit in found] == [
         (hit.id, hit.found_by) for hit in gallery.search("azure lake", k=30)
     ]
+
+
+def test_a_text_tower_answers_where_it_is_better(gallery: Gallery) -> None:
+    blue = np.array([row.id for row in gallery.rows(gallery.ids.tolist()) if row.path[0] == "2"])
+    towards_blue = gallery.vectors(blue).mean(axis=0) - gallery.vectors(gallery.ids).mean(axis=0)
+
+    def embed(text: str) -> np.ndarray:
+        assert text == "xyzzy" or "-" not in text
+        return towards_blue / np.linalg.norm(towards_blue)
+
+    assert gallery.words.ask("tulip -lake", embed=embed).looks == "taught"  # the tower takes it for blue
+    unknown = gallery.words.ask("xyzzy", embed=embed)
+    assert unknown.looks == "text tower"
+    assert "unknown" not in unknown.explain()
+    nearest = gallery.ids[np.argsort(-(gallery.vectors(gallery.ids) @ unknown.vector))[:20]]
+    assert np.isin(nearest, blue).all()

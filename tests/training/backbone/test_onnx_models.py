@@ -18,7 +18,7 @@ from export.public import export
 from index.errors import InputError
 from index.model.backends.onnxruntime import import_onnxruntime
 from index.model.embedder import Embedder
-from training.backbone.onnx_models import build_module, describe_input
+from training.backbone.onnx_models import build_module, describe_input, find_file
 from training.options.backbone_libraries import OnnxSettings
 from training.public import train
 
@@ -309,22 +309,25 @@ class _Hub(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def hub() -> Iterator[ThreadingHTTPServer]:
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, bytes]]:
+    """The files of the repository `org/name` of a Hub with an empty cache; tests add to them."""
     with ThreadingHTTPServer(("127.0.0.1", 0), _Hub) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server
+        address = f"http://127.0.0.1:{server.server_port}"
+        template = address + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", address)
+        monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        monkeypatch.setattr(_Hub, "files", {})
+        find_file.cache_clear()
+        yield _Hub.files
         server.shutdown()
 
 
 def test_a_repository_of_the_hub_is_fetched_with_its_preprocessor_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub: ThreadingHTTPServer
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub: dict[str, bytes]
 ) -> None:
-    address = f"http://127.0.0.1:{hub.server_port}"
-    template = address + "/{repo_id}/resolve/{revision}/{filename}"
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", address)
-    monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(_Hub, "files", {"README.md": b"a model"})
+    hub["README.md"] = b"a model"
     with pytest.raises(InputError, match="the repository has no ONNX image model"):
         describe_input("hf:org/name")
     onnx.save(
@@ -334,9 +337,8 @@ def test_a_repository_of_the_hub_is_fetched_with_its_preprocessor_file(
         location="model.onnx_data",
         size_threshold=0,
     )
-    files = {f"onnx/{name}": (tmp_path / name).read_bytes() for name in ("model.onnx", "model.onnx_data")}
-    stated = json.dumps(STATED | {"size": 32}).encode()
-    monkeypatch.setattr(_Hub, "files", {**files, "preprocessor_config.json": stated})
+    hub |= {f"onnx/{name}": (tmp_path / name).read_bytes() for name in ("model.onnx", "model.onnx_data")}
+    hub["preprocessor_config.json"] = json.dumps(STATED | {"size": 32}).encode()
     monkeypatch.setattr(_Hub, "sha", 40 * "b")
     assert describe_input("hf:org/name").crop == 32
     assert build_module("hf:org/name", "pretrained", seed=0)[1] == WIDTH

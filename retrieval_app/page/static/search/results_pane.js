@@ -13,12 +13,12 @@ import {WEIGHTS, readState} from '../core/url_state.js';
 /** @typedef {ReturnType<typeof openResults>} Results */
 
 /** How the words of a search were read, and what answers them. @param {WordsAnswer} words */
-function describeWords({understood, images, looks_known: known}) {
+function describeWords({understood, images, looks: by}) {
   const read = Object.entries(understood).flatMap(([word, terms]) => {
-    if (terms.length === 0) return `\u201c${word}\u201d is unknown`;
+    if (terms.length === 0) return by === 'text tower' ? [] : `\u201c${word}\u201d is unknown`;
     return terms.includes(word) || terms[0].endsWith('*') ? [] : `\u201c${word}\u201d read as ${terms.join(', ')}`;
   });
-  const looks = known ? 'then what looks so' : 'too few to know what that looks like';
+  const looks = by ? 'then what looks so' : 'too few to know what that looks like';
   return [
     ...read,
     `${count(images, 'image')} with ${Object.keys(understood).length > 1 ? 'these words' : 'this word'}`,
