@@ -175,7 +175,7 @@ def search(
     A QUERY is words, for instance "oat milk", or an image, or holds many images: a folder, a .tar or .zip archive, a
     'pattern*', a .txt list, a .csv or .parquet table with a column path, or a .npy file of vectors of the gallery's
     model, of shape (queries, width) or (width,). Words find images whose texts have them (path, label, tags, metadata),
-    then those that look like these.
+    and those that look so.
     Queries that cannot be used are named on stderr.
 
     \b

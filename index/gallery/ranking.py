@@ -105,7 +105,7 @@ class SearchOptions:
         exclude_ids: members that are never hits.
         rerank: rank the first hundred again by shared neighbours (`rank_by_neighbours`).
         ahead: hits beyond `k`, which tell whether there is another page.
-        words: what a search by words means: images whose texts have them come first, then those that look like it.
+        words: what a search by words means: images whose texts have them get a bonus over others that look so.
     """
 
     k: int | None = 10
@@ -210,13 +210,13 @@ def _choose(
         scores, ids = nearest
         is_all = wanted is None or len(ids) < wanted or (least is not None and len(ids) > 0 and scores[-1] < least)
         scores, ids = cut(scores, ids)
-        if search.rerank:
-            order = rank_by_neighbours(scores, ids, search_near=search_near)
-            scores, ids = scores[order], ids[order]
+        ranked_by = scores
         if search.words is not None:
-            first_scores, first = cut(*_rank_written(gallery, vector, search.words, k=wanted, where=where))
-            others = ~np.isin(ids, search.words.written) & search.words.is_known
-            scores, ids = np.concatenate([first_scores, scores[others]]), np.concatenate([first, ids[others]])
+            written_scores, written = cut(*_rank_written(gallery, vector, search.words, k=wanted, where=where))
+            scores, ids, ranked_by = _merge(search.words, (written_scores, written), (scores, ids))
+        if search.rerank:
+            order = rank_by_neighbours(ranked_by, ids, search_near=search_near)
+            scores, ids = scores[order], ids[order]
         pairs = zip(ids.tolist(), scores.tolist(), strict=True)
         if groups is None:
             return list(pairs)[shown]
@@ -241,6 +241,17 @@ def _rank_written(
     among, count = gallery.store.subset(np.sort(ids)), len(ids) if k is None else min(k, len(ids))
     scores, found = gallery.store.search(vector[None], k=count, among=among, threads=gallery.threads)
     return scores[0][found[0] != NO_ID], found[0][found[0] != NO_ID]
+
+
+def _merge(words: WordQuery, written: tuple[Floats, Ids], looks: tuple[Floats, Ids]) -> tuple[Floats, Ids, Floats]:
+    """(scores, ids) of images with the words and of those that look so, and the falling scores that rank them."""
+    if not words.is_known:
+        return *written, written[0]
+    others = ~np.isin(looks[1], words.written)
+    scores, ids = np.concatenate([written[0], looks[0][others]]), np.concatenate([written[1], looks[1][others]])
+    ranked_by = scores + np.where(np.arange(len(ids)) < len(written[1]), words.written_bonus, 0).astype(scores.dtype)
+    order = np.lexsort((ids, -ranked_by))
+    return scores[order], ids[order], ranked_by[order]
 
 
 def _explain(hit: Hit, words: WordQuery) -> Hit:

@@ -76,7 +76,7 @@ class _Tools:
         return await self._answers.search(None, image_id, k=k, where=where, by=by)
 
     async def search_by_words(self, text: str, k: int = 10, where: str = "") -> list[dict[str, Any]]:
-        """The k images that words find: those whose texts have them, then those that look as these do."""
+        """The k images that words find: those whose texts have them, and those that look so."""
         return await self._answers.search(None, None, text=text, k=k, where=where, by=SEMANTIC)
 
     async def search_like_photo(

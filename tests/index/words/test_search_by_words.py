@@ -4,6 +4,7 @@ import csv
 import shutil
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -46,17 +47,26 @@ def colours(hits: list[Hit]) -> str:
     return "".join(hit.path[0] for hit in hits)
 
 
-def test_images_with_the_words_come_first_then_those_that_look_so(gallery: Gallery) -> None:
-    hits = gallery.search("Tulip", k=24)
+def test_images_that_look_so_are_found_and_those_with_the_words_have_a_bonus(gallery: Gallery) -> None:
+    hits, query = gallery.search("Tulip", k=24), gallery.ask_words("tulip")
     assert colours(hits) == "0" * 24
-    assert [bool(hit.metadata.get("title")) for hit in hits] == [True] * 12 + [False] * 12
-    assert {hit.found_by for hit in hits[12:]} == {"looks"}
-    assert hits[0].words == ("tulip",)
-    assert {hit.found_by for hit in hits[:12]} <= {"words", "words and looks"}
-    assert hits[0].found_by == "words and looks"
+    assert query.written_bonus > 0
+    has_title = [bool(hit.metadata.get("title")) for hit in hits]
+    ranked_by = [hit.score + query.written_bonus * one for hit, one in zip(hits, has_title, strict=True)]
+    assert ranked_by == sorted(ranked_by, reverse=True)
+    for hit, one in zip(hits, has_title, strict=True):
+        assert hit.words == (("tulip",) if one else ())
+        looks_so = hit.score >= query.least_score
+        assert hit.found_by == ("looks" if not one else "words and looks" if looks_so else "words")
+    untitled = [hit for hit, one in zip(hits, has_title, strict=True) if not one]
     assert gallery.search("tulip", k=5, where="title IS NULL") == [
-        Hit(rank, hit.id, hit.score, hit.row, hit.source, found_by="looks") for rank, hit in enumerate(hits[12:17], 1)
+        replace(hit, rank=rank) for rank, hit in enumerate(untitled[:5], 1)
     ]
+    pages = [
+        gallery.search_many(query.vector[None] / np.linalg.norm(query.vector), words=query, k=6, offset=offset)[0]
+        for offset in (0, 6, 12)
+    ]
+    assert [hit.id for page in pages for hit in page] == [hit.id for hit in hits[:18]]
     first = hits[0]
     assert [hit.id for hit in gallery.search("tulip", k=3, exclude_id=first.id)] == [hit.id for hit in hits[1:4]]
 

@@ -18,7 +18,7 @@ function describeWords({understood, images, looks: by}) {
     if (terms.length === 0) return by === 'text tower' ? [] : `\u201c${word}\u201d is unknown`;
     return terms.includes(word) || terms[0].endsWith('*') ? [] : `\u201c${word}\u201d read as ${terms.join(', ')}`;
   });
-  const looks = by ? 'then what looks so' : 'too few to know what that looks like';
+  const looks = by ? 'and what looks like it' : 'too few to know what that looks like';
   return [
     ...read,
     `${count(images, 'image')} with ${Object.keys(understood).length > 1 ? 'these words' : 'this word'}`,
