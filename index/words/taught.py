@@ -198,13 +198,13 @@ class TaughtWords:
 
     def _compare(self, ids: Ids, targets: Doubles, direction: Doubles, *, by: LooksBy) -> _Looks:
         """How well a direction finds images with a target among others; each is left out of what is learnt from it."""
-        count, random = len(self._ids), np.random.default_rng(0)
-        inside = random.permutation(np.flatnonzero(targets >= 0.5 * targets.max(initial=0)))[:_MOST_COMPARED]
-        others: Ids = np.setdiff1d(random.choice(self._ids, size=min(count, 2 * _MOST_COMPARED), replace=False), ids)
+        inside = np.flatnonzero(targets >= 0.5 * targets.max(initial=0))
+        inside = np.random.default_rng(0).permutation(inside)[:_MOST_COMPARED]
+        others: Ids = np.setdiff1d(self._some, ids, assume_unique=True)
         if len(inside) < FEWEST or len(others) < FEWEST:
             return _Looks(direction, None if by == "taught" else by)
         if by == "taught":
-            offset = targets.sum() / count
+            offset = targets.sum() / len(self._ids)
             found = self._leave_out(ids[inside], targets[inside] - offset, direction)
             rest = self._leave_out(others, np.full(len(others), -offset), direction)
         else:
@@ -228,6 +228,12 @@ class TaughtWords:
     @cached_property
     def _sample(self) -> Ids:
         chosen = np.random.default_rng(0).permutation(len(self._ids))[:_MOST_SAMPLED]
+        return self._ids[np.sort(chosen)]
+
+    @cached_property
+    def _some(self) -> Ids:
+        """Images that those with a word are compared with."""
+        chosen = np.random.default_rng(1).permutation(len(self._ids))[: 2 * _MOST_COMPARED]
         return self._ids[np.sort(chosen)]
 
     @cached_property

@@ -140,9 +140,12 @@ class WrittenWords:
         if self._is_kept:
             with self._open() as catalog:
                 kept = np.fromiter(chain.from_iterable(catalog.connection.execute(query, (text,))), dtype=np.int64)
-            ids = [*ids, *kept[~np.isin(kept, self._changed)].tolist()]
+            if len(self._changed):
+                kept = kept[~np.isin(kept, self._changed)]
+            ids = [*ids, *kept.tolist()]
         found = np.array(ids, dtype=np.int64)
-        return found[np.isin(found, self._shown)]
+        positions = np.searchsorted(self._shown, found).clip(max=max(len(self._shown) - 1, 0))
+        return found[self._shown[positions] == found] if len(self._shown) else found[:0]
 
 
 def _quote(term: str) -> str:

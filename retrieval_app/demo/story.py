@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import shlex
 import tarfile
 import time
@@ -88,12 +89,15 @@ def run_demo(
         outcome = audit(run, limit=ON_AUDIT_PAGE, cache=cache, workers=2, apply_to=cleaned, progress=watcher.on_images)
     build(model, cleaned, folders[CLEANED], cache=cache)
     answers[CLEANED] = _find_nearest(open_gallery(folders[CLEANED]), vectors)
+    say("Searching new photos, which have no name here, by words")
+    words = _search_by_words(out, photos, labels=labels, cache=cache)
     report = {
         "out": str(out),
         "new_photos": {name: _score(photos, hits) for name, hits in answers.items()},
         "labels": _check_labels(outcome.audited, cleaned),
         "verdict": trained["verdict"],
         "found_first": found_first,
+        "words": words,
         "audit_page": str(run / "audit" / "audit.html"),
         "model": exported.to_json(),
         "seconds": time.perf_counter() - started,
@@ -181,6 +185,21 @@ def _find_originals(folder: Path, gallery: Gallery, *, seed: int) -> dict[str, i
     return found
 
 
+def _search_by_words(out: Path, photos: Sequence[Path], *, labels: Path, cache: Path) -> dict[str, Any]:
+    """Search photos under numbers as names by the names of products, which the labelled photos teach."""
+    numbered, gallery = out / "photos/numbered", out / "gallery-words"
+    numbered.mkdir(exist_ok=True)
+    for number, path in enumerate(photos):
+        if not (numbered / f"{number:03}.jpg").exists():
+            os.link(path, numbered / f"{number:03}.jpg")
+    build(None, [labels, numbered], gallery, cache=cache)
+    opened, kinds, found = open_gallery(gallery), [path.parent.name for path in photos], list[bool]()
+    for kind in sorted(set(kinds)):
+        hits = opened.search(kind.replace("-", " "), k=_NEW, where="source LIKE '%numbered'")
+        found += [kinds[int(Path(hit.path).stem)] == kind for hit in hits]
+    return {"asked": len(set(kinds)), "shown": len(found), "right": sum(found), "example": kinds[-1].replace("-", " ")}
+
+
 def _check_labels(audited: LabelIssues, cleaned: Path) -> dict[str, Any]:
     """The audit's verdicts and the cleaned labels compared with the true ones."""
     issues = [image for image in audited.items if image.outcome != KEEP]
@@ -214,13 +233,14 @@ def format_report(report: dict[str, Any]) -> str:
         f"Audit page: {report['audit_page']}",
         f"{report['seconds']:.0f} s. Browse the photos: retrieval serve {out}/gallery",
         f"  or with Gradio: retrieval gradio {out}/gallery",
+        f"Search by words: retrieval search {out}/gallery-words {shlex.quote(report['words']['example'])}",
     ]
     return "\n".join(lines)
 
 
 def list_findings(report: Mapping[str, Any]) -> list[str]:
     """The findings, a line each."""
-    labels, stages, asked = report["labels"], report["new_photos"], report["found_first"]
+    labels, stages, asked, words = (report[name] for name in ("labels", "new_photos", "found_first", "words"))
 
     def percent(row: Mapping[str, Any]) -> str:
         low, high = row["interval"]
@@ -237,6 +257,8 @@ def list_findings(report: Mapping[str, Any]) -> list[str]:
         f"Cleaning: the audit flags {labels['issues']} labels, {labels['wrong_issues']} of them wrong. Of the "
         f"{labels['cleaned']} labels that are left, {labels['wrong_cleaned']} are wrong.",
         f"Verdict of the training: {report['verdict']['text']}",
+        f"Words: the {words['asked']} products' names, which labelled photos teach, find new photos without a name; of "
+        f"the first {_NEW} of each {100 * words['right'] / words['shown']:.0f} % show the product.",
         f"Edited copies (cut, turned, recoloured) of {asked['asked']} among {labels['given']} photos: {asked['copy']} "
         f"find their original first by copy detection, {asked['semantic']} by semantic similarity.",
     ]

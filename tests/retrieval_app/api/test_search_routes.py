@@ -126,3 +126,30 @@ def test_a_form_finds_what_the_bytes_find(client: TestClient, image_ids: dict[st
         bare = client.post(path, content=data).json()[same]
         assert client.post(path, files={"file": ("query.png", data)}).json()[same] == bare
     assert client.post("/v1/photos", files={"file": ("query.png", data)}).status_code == 201
+
+
+def test_words_ask_alone_and_beside_images(client: TestClient, gallery: Gallery, image_ids: dict[str, int]) -> None:
+    def ask(*queries: dict[str, object], **others: object) -> dict:
+        return client.post("/v1/search", json={"queries": queries, "include": ["label", "path"], **others}).json()
+
+    found = ask({"text": "rde -green"}, k=5)
+    assert found["words"] == {"understood": {"rde": ["red"]}, "images": 0, "looks": "taught"}
+    assert [hit["id"] for hit in found["hits"]] == [hit.id for hit in gallery.search("rde -green", k=5)]
+    assert next(hit["words"] for hit in found["hits"] if hit["label"] == "red") == ["red"]
+    for offset in (0, 2):
+        page = ask({"text": "red"}, k=2, offset=offset, where="label = 'red'")
+        expected = gallery.search("red", k=4, where="label = 'red'")[offset : offset + 2]
+        assert [(hit["id"], hit["found_by"]) for hit in page["hits"]] == [(hit.id, hit.found_by) for hit in expected]
+    blue = image_ids["blue/0.jpg"]
+    both = ask({"image_id": blue}, {"text": "red", "weight": 3}, k=3)
+    assert both["words"] is None
+    assert {hit["label"] for hit in both["hits"]} == {"red"}
+    assert {hit["label"] for hit in ask({"image_id": blue}, {"text": "red", "weight": -3}, k=3)["hits"]} != {"red"}
+    for text, problem in (("xyzzy", "written or taught about 'xyzzy'"), ("?!", "letters or digits"), ("", "text")):
+        refused = client.post("/v1/search", json={"queries": [{"text": text}]})
+        assert refused.status_code == 422
+        assert problem in refused.text
+    assert client.post("/v1/search", json={"queries": [{"text": "red"}], "by": "copy"}).status_code == 422
+    while (known := client.get("/v1/words").json())["state"] == "computing":
+        time.sleep(0.05)
+    assert {"red", "green", "blue"} <= {one["word"] for one in known["words"]}

@@ -53,6 +53,7 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> Non
 @pytest.mark.timeout(900)
 def test_the_demo_runs_to_the_end_as_a_command(demo: tuple[Path, dict[str, Any]]) -> None:
     folder, report = demo
+    assert report["words"]["right"] > report["words"]["shown"] / 3
     assert report["labels"]["given"] == KINDS * 12
     stages = report["new_photos"]
     assert all(stage["asked"] == KINDS * 6 for stage in stages.values())

@@ -94,6 +94,9 @@ def test_searches_match_gallery(answers: GalleryAnswers, gallery: Gallery, ids: 
     own = ids["red/0.jpg"]
     expected = [hit.id for hit in gallery.search(gallery.vector(own), k=4, exclude_id=own)]
     assert [hit["id"] for hit in _call(answers, "search_like_image", image_id=own, k=4)] == expected
+    assert [hit["id"] for hit in _call(answers, "search_by_words", text="red", k=4)] == [
+        hit.id for hit in gallery.search("red", k=4)
+    ]
     photo = gallery.place(own).file.read_bytes()
     hits = _call(answers, "search_like_photo", photo_base64=base64.b64encode(photo).decode(), k=2)
     assert hits[0]["id"] == own
