@@ -22,7 +22,7 @@ from index.catalog.decided_rows import (
 )
 from index.catalog.reader import Catalog, read_catalog
 from index.catalog.rows import CatalogRow
-from index.errors import GalleryError
+from index.errors import GalleryError, InputError
 from index.labels.decisions import (
     CHANGE,
     DROP,
@@ -209,7 +209,7 @@ def open_decisions(path: Path, *, wait_s: float) -> Iterator[sqlite3.Connection]
         uri = f"{path.absolute().as_uri()}?mode=rw"  # what a killed process left is rolled back; else only read
         connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=wait_s)
         yield connection
-    except (sqlite3.Error, KeyError, TypeError, ValueError) as error:
+    except (sqlite3.Error, InputError, KeyError, TypeError, ValueError) as error:
         if connection is not None:
             connection.close()
         code, advice = getattr(error, "sqlite_errorname", ""), f"; {KEEP_FILE}"

@@ -10,13 +10,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import takewhile
-from typing import Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
 from index.catalog.rows import SPLIT
 from index.errors import InputError
 from index.text import printable_path
 
-KEEP, CHANGE, SET_ASIDE, DROP = "keep", "change", "set_aside", "drop"
+KEEP: Final = "keep"
+CHANGE: Final = "change"
+SET_ASIDE: Final = "set_aside"
+DROP: Final = "drop"
 DECISIONS = (KEEP, CHANGE, SET_ASIDE, DROP)
 OPEN = "open"  # takes back what was decided
 DecisionSource: TypeAlias = Literal["person", "bulk", "import", "agent", "rule"]
@@ -48,6 +51,9 @@ class LabelDecision:
     others_to: int | None = None  # the greatest id of these images
     decided_at: str = ""  # UTC, ISO 8601; set by the store of decisions
     decided_by: str | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        check_word(self.decision, (*DECISIONS, OPEN))
 
     @property
     def key(self) -> LabelKey:
@@ -218,7 +224,6 @@ def check_mark(given: Mark) -> Mark:
 
 def check_label_decision(given: LabelDecision) -> LabelDecision:
     """The decision as it is stored: a change to the label that the image has already keeps it."""
-    check_word(given.decision, (*DECISIONS, OPEN))
     check_sha256(given.sha256)
     if given.source not in SOURCES or not all(0 <= share <= 1 for share in (given.p_right, given.others_right or 0)):
         raise InputError(

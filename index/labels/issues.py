@@ -10,7 +10,7 @@ from index.arrays import UNLABELLED, Doubles, Ids, Labels, Vectors
 from index.labels.decisions import CHANGE, KEEP, LabelDecision, LabelKey
 from index.labels.kinds import KINDS, LIKELY_ERROR, PROPOSAL, IssueKinds, Kind
 from index.labels.label_errors import LabelErrors
-from index.labels.verdicts import AT_LEAST_RIGHT, why_no_promise
+from index.labels.verdicts import AT_LEAST_RIGHT, Verdict, why_no_promise
 from index.vectors.exact import Nearest
 
 MIN_P_ERROR = 0.1  # least probability of a label error for the list
@@ -70,7 +70,7 @@ class LabelIssue:
     suggestions: tuple[tuple[str, float], ...] = ()  # (label, probability), best first, without `label`
     p_none: float = 0.0  # probability that the image shows none of the labels; 0 in a proposal
     kind: Kind | None = None  # None where the label is probably right and nothing else is wrong with it
-    verdict: str = KEEP  # keep the label, change it to the first suggestion, set the image aside or drop it
+    verdict: Verdict = KEEP  # keep the label, change it to the first suggestion, set the image aside or drop it
     agreeing: tuple[tuple[int, float], ...] = ()  # (id, score) of nearest with this label, without near-duplicates
     disagreeing: tuple[tuple[int, float, str], ...] = ()  # with other labels, likewise
     sha256: str = ""
@@ -166,7 +166,7 @@ def make_issues(
     rows: Ids,
     *,
     kinds: IssueKinds | None = None,
-    verdicts: Sequence[str] | None = None,
+    verdicts: Sequence[Verdict] | None = None,
     nearest: tuple[Nearest, Nearest] | None = None,
 ) -> list[LabelIssue]:
     """Label issues of (n,) rows of labelled images; `nearest` are theirs with the same label, and with others."""

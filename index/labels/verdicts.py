@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -10,6 +11,9 @@ from index.labels.decisions import CHANGE, DROP, KEEP, SET_ASIDE
 from index.labels.kinds import LIKELY_ERROR
 from index.labels.label_errors import LabelErrors
 
+Verdict: TypeAlias = Literal["keep", "change", "set_aside", "drop"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+UNDECIDED: tuple[Verdict, ...] = (KEEP,)  # verdicts that decide nothing: the label stays, and its issue stays open
 NO_LABELS: Doubles = np.empty(0)
 AT_LEAST_RIGHT = 0.95  # share of right labels among those that stay, unless another one is given
 # Measured on simulated label noise (`benchmarks.labels.promise`): between these multiples of the expected share of
@@ -34,7 +38,26 @@ def choose_threshold(p_best: Doubles, at_least_right: float, *, fixed: Doubles =
     return float(falling[enough[-1]]) if len(enough) else at_least_right
 
 
-def choose_verdicts(p_label: Doubles, p_suggested: Doubles, p_none: Doubles, *, threshold: float) -> list[str]:
+def choose_threshold_beside(
+    p_label: Doubles,
+    p_best: Doubles,
+    fixed: Sequence[Verdict | None],
+    at_least_right: float,
+    *,
+    held: Doubles = NO_LABELS,
+) -> float:
+    """`choose_threshold` over N labels, of which some have a `fixed` verdict, whatever the threshold.
+
+    Labels without one have their probability `p_best` of the given or the suggested label. Labels whose fixed verdict
+    is `UNDECIDED` stay, with their probability `p_label`; other verdicts take them away. `held` are further labels
+    that stay.
+    """
+    is_free = np.array([verdict is None for verdict in fixed], dtype=bool)
+    stays = np.array([verdict in UNDECIDED for verdict in fixed], dtype=bool)
+    return choose_threshold(p_best[is_free], at_least_right, fixed=np.concatenate([p_label[stays], held]))
+
+
+def choose_verdicts(p_label: Doubles, p_suggested: Doubles, p_none: Doubles, *, threshold: float) -> list[Verdict]:
     """A verdict for each of N labels, by the probabilities of the label, of the suggested one and of none of them.
 
     - `drop`: the image shows none of the labels with one half or more, and with more than any label.
@@ -43,7 +66,7 @@ def choose_verdicts(p_label: Doubles, p_suggested: Doubles, p_none: Doubles, *, 
     - `set_aside`: neither is.
     """
     likeliest = np.maximum(p_label, p_suggested)
-    verdicts: list[str] = np.select(
+    verdicts: list[Verdict] = np.select(
         [
             (p_none >= LIKELY_ERROR) & (p_none > likeliest),
             (likeliest < threshold) | (p_none > likeliest),
@@ -63,7 +86,7 @@ def give_verdicts(
     rare: Mask,
     decided: Mask | None = None,
     at_least_right: float = AT_LEAST_RIGHT,
-) -> tuple[list[str], Ids]:
+) -> tuple[list[Verdict], Ids]:
     """A verdict for every label, so that of the labels that stay the given share is right; and (N,) new labels.
 
     Near-duplicates, of the same of (N,) groups, with different labels come first: those without the most confident
@@ -73,14 +96,18 @@ def give_verdicts(
     """
     if decided is None:
         decided = np.zeros(len(labels), dtype=bool)
-    stays, loses = compare_duplicates(labels.tolist(), groups, confidences=errors.own, decided=decided, rare=rare)
+    wins, loses = compare_duplicates(labels.tolist(), groups, confidences=errors.own, decided=decided, rare=rare)
     p_label = 1 - errors.p_error
-    is_kept = decided | rare | (stays & (errors.p_error < LIKELY_ERROR))
-    p_best = np.maximum(p_label, errors.p_suggested)[~is_kept & ~loses]
-    threshold = choose_threshold(p_best, at_least_right, fixed=p_label[is_kept & ~loses])
-    judged = choose_verdicts(p_label, errors.p_suggested, errors.p_no_class, threshold=threshold)
-    verdicts = np.select([loses, is_kept], [DROP, KEEP], default=judged)
-    return verdicts.tolist(), np.where(verdicts == CHANGE, errors.suggested, NO_ID).astype(np.int64)
+    is_kept = decided | rare | (wins & (errors.p_error < LIKELY_ERROR))
+    fixed: list[Verdict | None] = [
+        DROP if is_lost else KEEP if stays else None
+        for is_lost, stays in zip(loses.tolist(), is_kept.tolist(), strict=True)
+    ]
+    p_best = np.maximum(p_label, errors.p_suggested)
+    threshold = choose_threshold_beside(p_label, p_best, fixed, at_least_right)
+    free = choose_verdicts(p_label, errors.p_suggested, errors.p_no_class, threshold=threshold)
+    verdicts = [verdict or found for verdict, found in zip(fixed, free, strict=True)]
+    return verdicts, np.where(np.array(verdicts) == CHANGE, errors.suggested, NO_ID).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from index.gallery.gallery import Gallery
 from index.labels.decisions import SET_ASIDE, DecisionSource, LabelDecision, LabelKey
 from index.labels.issues import LabelIssue, LabelIssues
 from index.labels.kinds import PROPOSAL, Kind
-from index.labels.verdicts import ExpectedRight
+from index.labels.verdicts import ExpectedRight, Verdict
 from index.text import valid_text
 from retrieval_app.api.errors import ApiError
 from retrieval_app.api.schemas import AcceptVerdicts, Answer, DuplicatePage, LabelIssuePage, Ready
@@ -77,7 +77,7 @@ class LabelIssueEntry(Answer):
         "that are not alike; `unlabelled`, the image has no label and one is proposed; null, the image was set "
         "aside, or is of the sample of a certificate, and its label is no issue"
     )
-    verdict: Literal["keep", "change", "set_aside", "drop"] = Field(
+    verdict: Verdict = Field(
         description="what `POST /v1/labels/accept` does by default: `change` the label to `suggested`; `set_aside`, "
         "as no label is probable enough; `drop` the image, which shows none of the labels or repeats one with a more "
         "probable label; `keep` leaves it open"

@@ -20,13 +20,14 @@ from index.text import align, printable_path
 if TYPE_CHECKING:
     from index.labels.decisions import LabelDecision
     from index.labels.issues import LabelIssues
+    from index.labels.verdicts import Verdict
     from training.audit.run_audit import CleanedLabels
     from training.run.run_folder import LabelledImage, RunFolder
 
 logger = logging.getLogger(__name__)
 _LISTED = 10  # classes, and pairs of classes
 _OF_LABELS = ("path_column", "label_column", "split_column", "protocol", "label_noise")
-_MEANINGS = {
+_MEANINGS: dict[Verdict, str] = {
     "keep": "the label stays",
     "change": "shows another class, which is probable enough",
     "set_aside": "neither the label nor another one is probable enough",

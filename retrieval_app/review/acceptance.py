@@ -13,7 +13,16 @@ from index.gallery.gallery import Gallery
 from index.labels.decisions import CHANGE, DROP, KEEP, MOST_RIGHT, OPEN, SET_ASIDE, LabelDecision, LabelKey, check_label
 from index.labels.issues import LabelIssue, LabelIssues
 from index.labels.kinds import LIKELY_ERROR, PROPOSAL
-from index.labels.verdicts import AT_LEAST_RIGHT, ExpectedRight, choose_threshold, choose_verdicts, expect_right
+from index.labels.verdicts import (
+    AT_LEAST_RIGHT,
+    UNDECIDED,
+    ExpectedRight,
+    Verdict,
+    choose_threshold,
+    choose_threshold_beside,
+    choose_verdicts,
+    expect_right,
+)
 from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateReport
 from retrieval_app.review.review_store import MAX_STEP_DECISIONS
 from retrieval_app.review.subjects import find_decided_ids, find_subjects
@@ -139,10 +148,11 @@ def _choose_threshold(
     errors: Sequence[LabelIssue], share: float, *, others: Sequence[float], held: Sequence[float]
 ) -> float:
     """The least probability of a label that stays, beside the `others` and the decided ones that are `held`."""
-    free = [issue for issue in errors if _fixed_verdict(issue) is None]
-    p_best = [max(1 - one.p_error, one.p_suggested if _can_be_decided(one.suggested) else 0) for one in free]
-    fixed = [1 - issue.p_error for issue in errors if _fixed_verdict(issue) == KEEP]
-    return choose_threshold(np.array([*p_best, *others]), share, fixed=np.array([*fixed, *held]))
+    p_label = [*(1 - issue.p_error for issue in errors), *others]
+    p_suggested = [issue.p_suggested if _can_be_decided(issue.suggested) else 0 for issue in errors]
+    p_best = np.maximum(p_label, [*p_suggested, *[0.0] * len(others)])
+    fixed = [*map(_fixed_verdict, errors), *[None] * len(others)]
+    return choose_threshold_beside(np.array(p_label), p_best, fixed, share, held=np.array(held))
 
 
 def _leave_open(gallery: Gallery, issues: Sequence[LabelIssue], *, but: Container[LabelKey]) -> list[LabelDecision]:
@@ -157,7 +167,7 @@ def _leave_open(gallery: Gallery, issues: Sequence[LabelIssue], *, but: Containe
     return list(found.values())
 
 
-def _judge(issues: Sequence[LabelIssue], *, least: float) -> list[str]:
+def _judge(issues: Sequence[LabelIssue], *, least: float) -> list[Verdict]:
     """A verdict for each issue."""
     p_error, p_suggested, p_none = (
         np.array([getattr(issue, name) for issue in issues]) for name in ("p_error", "p_suggested", "p_none")
@@ -174,7 +184,7 @@ def _judge(issues: Sequence[LabelIssue], *, least: float) -> list[str]:
     return verdicts
 
 
-def _fixed_verdict(issue: LabelIssue) -> str | None:
+def _fixed_verdict(issue: LabelIssue) -> Verdict | None:
     """The verdict on a rare label, or a near-duplicate with another label; None where the probabilities decide."""
     is_rare = issue.verdict == KEEP and issue.p_error > LIKELY_ERROR and issue.kind != PROPOSAL
     if issue.kind == "rare_class" or is_rare:
@@ -186,7 +196,7 @@ def _fixed_verdict(issue: LabelIssue) -> str | None:
 def _decide(
     gallery: Gallery,
     wanted: Sequence[LabelIssue],
-    verdicts: Mapping[int, str],
+    verdicts: Mapping[int, Verdict],
     *,
     duplicates: DuplicateReport,
     decisions: Mapping[LabelKey, LabelDecision],
@@ -200,7 +210,7 @@ def _decide(
         verdict, subject = verdicts[issue.id], subjects[issue.id]
         group = duplicates.find(issue.id) if verdict == DROP and issue.kind == "conflicting_duplicates" else None
         if (
-            verdict == KEEP
+            verdict in UNDECIDED
             or len(made) == MAX_STEP_DECISIONS
             or (group is not None and is_spared(subject.label, group, dropping=dropping, decisions=decisions))
         ):

@@ -17,12 +17,19 @@ from index.arrays import NO_ID, Floats, connect_rows, normalise_rows
 from index.durable import check_own_files, replacing, write_csv
 from index.errors import InputError, RunError
 from index.labels.decision_files import HEADER, can_be_named, encode_labels
-from index.labels.decisions import CHANGE, DECISIONS, DROP, GIVEN, MOST_RIGHT, P_RIGHT, SET_ASIDE
+from index.labels.decisions import CHANGE, DROP, GIVEN, MOST_RIGHT, P_RIGHT, SET_ASIDE
 from index.labels.issue_tables import COLUMNS, Cell, describe_row
 from index.labels.issues import NEIGHBOURS, CheckedImages, LabelIssue, LabelIssues, make_issues, rank_classes
 from index.labels.kinds import LIKELY_ERROR, IssueKinds, has_rare_class
 from index.labels.label_errors import LabelErrors, find_label_errors, pool_label_errors
-from index.labels.verdicts import AT_LEAST_RIGHT, ExpectedRight, compare_duplicates, expect_right, give_verdicts
+from index.labels.verdicts import (
+    AT_LEAST_RIGHT,
+    VERDICTS,
+    ExpectedRight,
+    compare_duplicates,
+    expect_right,
+    give_verdicts,
+)
 from index.progress import Progress, StepProgress, no_progress
 from index.text import printable_path
 from index.vectors.exact import search_labels
@@ -212,7 +219,7 @@ def summarise_audit(audited: LabelIssues, *, run: Path) -> dict[str, Any]:
         "at_least_right": audited.at_least_right,
         "look_alikes": audited.look_alikes,
         "no_promise": audited.no_promise,
-        "verdicts": {verdict: outcomes[verdict] for verdict in DECISIONS},
+        "verdicts": {verdict: outcomes[verdict] for verdict in VERDICTS},
         "kinds": audited.count_kinds(),
         "classes": [{"label": label, "images": count, "noise_rate": share} for label, count, share in audited.classes],
         "pairs": [
