@@ -44,7 +44,19 @@ Render = Callable[[int], bytes]
 MAX_ROWS = 5000
 MAX_ZIP_IMAGES = 1000  # in a ZIP: a browser holds it whole until it is saved
 _MAX_ZIP_BYTES = 1 << 30
-_COLUMNS = ("id", "path", "label", "given_label", "source", "metadata")
+_COLUMNS: dict[str, Callable[[Gallery, CatalogRow, bool], object]] = {
+    "id": lambda gallery, row, folders: row.id,
+    "path": lambda gallery, row, folders: guard_cell(valid_text(row.path if folders else hide_folder(row.path))),
+    "label": lambda gallery, row, folders: guard_cell(row.label or ""),
+    "given_label": lambda gallery, row, folders: guard_cell(row.former_label or ""),
+    "source": lambda gallery, row, folders: guard_cell(name_source(gallery, row.source, folders=folders)),
+    "metadata": lambda gallery, row, folders: (
+        json.dumps(hide_folders(row.metadata), ensure_ascii=False)
+        if row.metadata_json and not folders
+        else row.metadata_json
+    ),
+}
+"""Columns of the table of chosen images: the cell of a row; without `folders`, paths are shown by their last part."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 _MAX_STEM_CHARACTERS = 60
 _EARLIEST_TIME = (1980, 1, 1, 0, 0, 0)
@@ -127,7 +139,7 @@ def encode_table(gallery: Gallery, ids: Sequence[int], *, folders: bool = True) 
     metadata is a JSON object. Without `folders` sources and absolute paths are shown by their last part.
     """
     rows = _read_rows(gallery, ids, most=MAX_ROWS)
-    return _encode([_COLUMNS, *(_cells(gallery, row, folders=folders) for row in rows)])
+    return _encode([list(_COLUMNS), *(_cells(gallery, row, folders=folders) for row in rows)])
 
 
 def stream_zip(gallery: Gallery, ids: Sequence[int], *, render: Render, folders: bool = True) -> Iterator[bytes]:
@@ -200,18 +212,8 @@ def _name_image(row: CatalogRow, *, rank: int) -> str:
     return f"images/{rank:04d}-{row.id}{'-' if safe else ''}{safe}.jpg"
 
 
-def _cells(gallery: Gallery, row: CatalogRow, *, folders: bool) -> tuple[object, ...]:
-    metadata = row.metadata_json
-    if metadata and not folders:
-        metadata = json.dumps(hide_folders(row.metadata), ensure_ascii=False)
-    return (
-        row.id,
-        guard_cell(valid_text(row.path if folders else hide_folder(row.path))),
-        guard_cell(row.label or ""),
-        guard_cell(row.former_label or ""),
-        guard_cell(name_source(gallery, row.source, folders=folders)),
-        metadata,
-    )
+def _cells(gallery: Gallery, row: CatalogRow, *, folders: bool) -> list[object]:
+    return [read(gallery, row, folders) for read in _COLUMNS.values()]
 
 
 def _encode(rows: Iterable[Sequence[object]], *, errors: str = "backslashreplace") -> bytes:
