@@ -10,13 +10,14 @@ from index.gallery.gallery import Gallery
 from index.labels.decisions import SET_ASIDE, DecisionSource, LabelDecision, LabelKey
 from index.labels.issues import LabelIssue, LabelIssues
 from index.labels.kinds import PROPOSAL, Kind
-from index.labels.verdicts import ExpectedRight, Verdict
+from index.labels.verdicts import Verdict
 from index.text import valid_text
 from retrieval_app.api.errors import ApiError
 from retrieval_app.api.schemas import AcceptVerdicts, Answer, DuplicatePage, LabelIssuePage, Ready
+from retrieval_app.insights.answer import ScoredImage
 from retrieval_app.insights.label_issues import count_errors_left, without_dropped_copies
 from retrieval_app.reports.duplicates_report import DuplicateReport
-from retrieval_app.review.acceptance import plan_acceptance
+from retrieval_app.review.acceptance import AcceptanceFigures, plan_acceptance
 from retrieval_app.review.certificates import read_certificate
 from retrieval_app.review.database import DecidedSinceError
 from retrieval_app.review.review_store import ReviewStore
@@ -33,14 +34,6 @@ class Suggestion(Answer):
 
     label: str
     probability: float
-
-
-class Neighbour(Answer):
-    """A neighbour, with its label if that is another than the image's."""
-
-    id: int
-    score: float
-    label: str | None = None
 
 
 class LabelDecisionEntry(Answer):
@@ -82,8 +75,8 @@ class LabelIssueEntry(Answer):
         "as no label is probable enough; `drop` the image, which shows none of the labels or repeats one with a more "
         "probable label; `keep` leaves it open"
     )
-    agreeing: list[Neighbour]
-    disagreeing: list[Neighbour]
+    agreeing: list[ScoredImage]
+    disagreeing: list[ScoredImage]
     decision: LabelDecisionEntry | None
 
 
@@ -145,21 +138,9 @@ class LabelIssueList(ReviewList):
     can_undo: bool
 
 
-class Accepted(Answer):
+class Accepted(AcceptanceFigures):
     """Effect of accepting verdicts on the labels without a decision."""
 
-    threshold: float = Field(
-        description="the requested one; with `at_least_right` the least probability of a label that stays or is set"
-    )
-    changed: int = Field(description="number of labels that become the suggested one")
-    changed_right: float = Field(description="estimated number of these that are right then")
-    set_aside: int = Field(description="number of images that leave training and results until a person decides")
-    dropped: int = Field(description="number of images that show none of the labels, or repeat another one")
-    stay: int = Field(description="number of labels that stay as they are, undecided")
-    kept: ExpectedRight = Field(
-        description="labels that stay, and the share (0..1) of right ones to expect among them, with an interval"
-    )
-    no_promise: str | None = Field(description="why that share cannot be promised; null where it can")
     digest: str = Field(description="of these decisions; a request with it makes them")
     step: int | None = Field(description="number of the step, to undo it; null where nothing was decided")
     can_undo: bool
@@ -240,7 +221,7 @@ def apply_verdicts(
             step = review.decide((*plan.decisions, *plan.left_open), by=by, seen=decisions).number
         except DecidedSinceError as error:
             raise ApiError(str(error), status=409, field="digest") from error
-    return {**plan.to_json(), "digest": plan.digest, "step": step, "can_undo": review.can_undo()}
+    return {**plan.figures.model_dump(), "digest": plan.digest, "step": step, "can_undo": review.can_undo()}
 
 
 def need_duplicates(snapshot: Snapshot) -> DuplicateReport:

@@ -2,11 +2,12 @@
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
+from pydantic import Field
 
 from index.errors import InputError
 from index.gallery.gallery import Gallery
@@ -23,54 +24,45 @@ from index.labels.verdicts import (
     choose_verdicts,
     expect_right,
 )
+from retrieval_app.insights.answer import Answer
 from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateReport
 from retrieval_app.review.review_store import MAX_STEP_DECISIONS
 from retrieval_app.review.subjects import find_decided_ids, find_subjects
 
 
+class AcceptanceFigures(Answer):
+    """Effect of accepting verdicts on the labels without a decision."""
+
+    threshold: float = Field(
+        description="the requested one; with `at_least_right` the least probability of a label that stays or is set"
+    )
+    changed: int = Field(description="number of labels that become the suggested one")
+    changed_right: float = Field(description="estimated number of these that are right then")
+    set_aside: int = Field(description="number of images that leave training and results until a person decides")
+    dropped: int = Field(description="number of images that show none of the labels, or repeat another one")
+    stay: int = Field(description="number of labels that stay as they are, undecided")
+    kept: ExpectedRight = Field(
+        description="labels that stay, and the share (0..1) of right ones to expect among them, with an interval"
+    )
+    no_promise: str | None = Field(description="why that share cannot be promised; null where it can")
+
+
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """What accepting verdicts decides, and what to expect of it.
+    """Decisions that accept verdicts, and their effect.
 
-    Attributes:
-        left_open: of issues that stay, with the probability that their label is right; kept beside the decisions.
-        threshold: probability from which on a label stays or is changed; with a threshold of label errors that one.
-        stay: number of labels that stay as they are, undecided.
-        changed_right: expected number of right ones among the changed labels.
-        kept: of all labels that stay, changed ones among them.
-        no_promise: why a share of right labels cannot be promised; None where it can.
+    `left_open` are kept beside them: of issues that stay open, with the probability that the label is right.
     """
 
     decisions: tuple[LabelDecision, ...]
     left_open: tuple[LabelDecision, ...]
-    threshold: float
-    stay: int
-    changed_right: float
-    kept: ExpectedRight
-    no_promise: str | None
-
-    def count(self, decision: str) -> int:
-        """Number of decisions of one kind."""
-        return sum(one.decision == decision for one in self.decisions)
+    figures: AcceptanceFigures
 
     @property
     def digest(self) -> str:
         """SHA-256 of the decisions."""
         made = sorted(json.dumps([d.sha256, d.label, d.decision, d.new_label]) for d in self.decisions)
         return hashlib.sha256("\n".join(made).encode()).hexdigest()
-
-    def to_json(self) -> dict[str, Any]:
-        """The counts and what to expect, as the API and the command say them."""
-        return {
-            "threshold": self.threshold,
-            "changed": self.count(CHANGE),
-            "changed_right": self.changed_right,
-            "set_aside": self.count(SET_ASIDE),
-            "dropped": self.count(DROP),
-            "stay": self.stay,
-            "kept": asdict(self.kept),
-            "no_promise": self.no_promise,
-        }
 
 
 def plan_acceptance(
@@ -117,15 +109,18 @@ def plan_acceptance(
         others_right, last = min(1 - rest_p_error, MOST_RIGHT), int(gallery.without_decisions.ids.max(initial=0))
         made = [(issue, replace(one, others_right=others_right, others_to=last)) for issue, one in made]
         left_open = _leave_open(gallery, stay[: MAX_STEP_DECISIONS - len(made)], but={one.key for _, one in made})
-    return Acceptance(
-        tuple(one for _, one in made),
-        tuple(left_open),
+    counts = Counter(one.decision for _, one in made)
+    figures = AcceptanceFigures(
         threshold=least if threshold is None else threshold,
-        stay=len(stay) + rest,
+        changed=counts[CHANGE],
         changed_right=sum(changed),
+        set_aside=counts[SET_ASIDE],
+        dropped=counts[DROP],
+        stay=len(stay) + rest,
         kept=kept,
         no_promise=issues.no_promise if kept.images else "no label would stay",
     )
+    return Acceptance(tuple(one for _, one in made), tuple(left_open), figures)
 
 
 def _estimate_unlisted(

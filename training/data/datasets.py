@@ -55,15 +55,6 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class SkippedImage:
-    """Unusable image, with a reason of `index.images.image_files.REASONS`."""
-
-    path: Path
-    reason: str
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
 class Dataset:
     """Records of a data source in a fixed order, to train on or to validate with.
 
@@ -75,7 +66,7 @@ class Dataset:
     """
 
     records: tuple[Record, ...]
-    skipped: tuple[SkippedImage, ...] = ()
+    skipped: tuple[tuple[Path, ImageError], ...] = ()
     is_gallery: tuple[bool, ...] | None = None
     ks: tuple[int, ...] = DEFAULT_KS
 
@@ -186,7 +177,7 @@ def _list_folder(folder: Path) -> Dataset:
         path = folder.resolve() / found.path
         label = folder_label(found.path)
         if found.problem is not None:
-            skipped.append(SkippedImage(path, found.problem.reason, found.problem.detail))
+            skipped.append((path, ImageError(path, found.problem.reason, found.problem.detail)))
         elif label is None:
             unlabelled.append(found.path)
         else:

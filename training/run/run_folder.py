@@ -21,11 +21,10 @@ from torch import nn
 
 from index.config_fields import option_names
 from index.durable import write_csv, write_durably
-from index.errors import RunError
+from index.errors import ImageError, RunError
 from index.images.preprocess import PreprocessConfig
 from index.labels.decisions import P_RIGHT
 from training.backbone.backbones import Backbone, rebuild_backbone, with_features
-from training.data.datasets import SkippedImage
 from training.head.copy_head import CopyHead
 from training.head.embedding_heads import EmbeddingHead, Head, ProjectionHead, RawHead
 from training.options.config import TrainConfig
@@ -247,9 +246,9 @@ class RunFolder:
                 for r in csv.DictReader(file)
             ]
 
-    def write_skipped(self, skipped: Sequence[SkippedImage]) -> None:
+    def write_skipped(self, skipped: Sequence[tuple[Path, ImageError]]) -> None:
         """skipped.csv: every image that could not be used."""
-        rows = ([one.path, one.reason, one.detail] for one in skipped)
+        rows = ([path, problem.reason, problem.detail] for path, problem in skipped)
         write_csv(self.path / "skipped.csv", ["path", "reason", "detail"], rows)
 
     def count_skipped(self) -> int:

@@ -1381,18 +1381,6 @@ export interface components {
             message: string;
         };
         /**
-         * FirstHit
-         * @description The first hit of a query.
-         */
-        FirstHit: {
-            /** Id */
-            id: number;
-            /** Label */
-            label: string;
-            /** Score */
-            score: number;
-        };
-        /**
          * GalleryFacts
          * @description The gallery.
          */
@@ -1986,9 +1974,9 @@ export interface components {
              */
             verdict: "keep" | "change" | "set_aside" | "drop";
             /** Agreeing */
-            agreeing: components["schemas"]["Neighbour"][];
+            agreeing: components["schemas"]["ScoredImage"][];
             /** Disagreeing */
-            disagreeing: components["schemas"]["Neighbour"][];
+            disagreeing: components["schemas"]["ScoredImage"][];
             decision: components["schemas"]["LabelDecisionEntry"] | null;
         };
         /**
@@ -2353,18 +2341,6 @@ export interface components {
             builtin: boolean;
         };
         /**
-         * Neighbour
-         * @description A neighbour, with its label if that is another than the image's.
-         */
-        Neighbour: {
-            /** Id */
-            id: number;
-            /** Score */
-            score: number;
-            /** Label */
-            label?: string | null;
-        };
-        /**
          * Permissions
          * @description The permissions of the visitor.
          */
@@ -2589,6 +2565,18 @@ export interface components {
             same: number[];
             /** Different */
             different: number[];
+        };
+        /**
+         * ScoredImage
+         * @description An image near another one, with its label where it is asked for.
+         */
+        ScoredImage: {
+            /** Id */
+            id: number;
+            /** Score */
+            score: number;
+            /** Label */
+            label?: string | null;
         };
         /**
          * SearchEntry
@@ -2898,7 +2886,7 @@ export interface components {
             id: number;
             /** Label */
             label: string;
-            hit: components["schemas"]["FirstHit"];
+            hit: components["schemas"]["ScoredImage"];
             /** Misses */
             misses: number;
         };
@@ -2934,7 +2922,6 @@ export type FacetEntry = components['schemas']['FacetEntry'];
 export type FacetList = components['schemas']['FacetList'];
 export type FacetValueEntry = components['schemas']['FacetValueEntry'];
 export type Failed = components['schemas']['Failed'];
-export type FirstHit = components['schemas']['FirstHit'];
 export type GalleryFacts = components['schemas']['GalleryFacts'];
 export type GalleryMap = components['schemas']['GalleryMap'];
 export type GroupChoice = components['schemas']['GroupChoice'];
@@ -2973,7 +2960,6 @@ export type Measures = components['schemas']['Measures'];
 export type MemberQuery = components['schemas']['MemberQuery'];
 export type MendLeaks = components['schemas']['MendLeaks'];
 export type ModelFacts = components['schemas']['ModelFacts'];
-export type Neighbour = components['schemas']['Neighbour'];
 export type Permissions = components['schemas']['Permissions'];
 export type PhotoAddress = components['schemas']['PhotoAddress'];
 export type PhotoAnswer = components['schemas']['PhotoAnswer'];
@@ -2987,6 +2973,7 @@ export type Sample = components['schemas']['Sample'];
 export type SampleRequest = components['schemas']['SampleRequest'];
 export type SaveSearch = components['schemas']['SaveSearch'];
 export type ScoreHistogram = components['schemas']['ScoreHistogram'];
+export type ScoredImage = components['schemas']['ScoredImage'];
 export type SearchEntry = components['schemas']['SearchEntry'];
 export type SearchHit = components['schemas']['SearchHit'];
 export type SearchList = components['schemas']['SearchList'];

@@ -306,13 +306,13 @@ def test_every_issue_is_decided_by_its_probabilities_and_rare_labels_stay(built:
     ]
     done = plan(built, *items, at_least_right=0.985)
     assert decisions_of(done) == {1: "change", 2: "drop", 3: "set_aside", 6: "set_aside", 7: "set_aside"}
-    assert done.stay == 100 - 5
-    assert done.kept.images == 100 - 4
+    assert done.figures.stay == 100 - 5
+    assert done.figures.kept.images == 100 - 4
     right = 93 + 0.8 + 0.8 + 0.1  # of the others, of 1, of 5, and of the rare label that stays
-    assert done.kept.share == pytest.approx(right / 96)
+    assert done.figures.kept.share == pytest.approx(right / 96)
     assert [one.others_right for one in done.decisions] == [MOST_RIGHT] * 5  # none of the others is doubted
     assert {one.image_id: one.p_right for one in done.left_open} == {4: pytest.approx(0.1), 5: pytest.approx(0.8)}
-    assert done.no_promise is not None  # these are 100 labels
+    assert done.figures.no_promise is not None  # these are 100 labels
     by_threshold = plan(built, *items, threshold=0.8)
     assert decisions_of(by_threshold) == {1: "change", 2: "drop", 3: "set_aside", 6: "set_aside"}
 
@@ -329,8 +329,8 @@ def test_what_a_person_or_an_earlier_accept_decided_counts_and_is_not_decided_ag
     by_bulk = LabelDecision(subject.sha256, subject.label, "change", "blue", 1, source="bulk", p_right=0.6)
     done = plan(built, issue(1), issue(2), decided=(by_bulk,))
     assert decisions_of(done) == {2: "change"}
-    assert done.kept.images == 100
-    assert done.kept.share == pytest.approx((98 + 0.6 + 0.8) / 100)
+    assert done.figures.kept.images == 100
+    assert done.figures.kept.share == pytest.approx((98 + 0.6 + 0.8) / 100)
 
 
 def test_decided_images_without_an_issue_and_images_that_are_gone_do_not_count_twice(built: Path) -> None:
@@ -338,9 +338,9 @@ def test_decided_images_without_an_issue_and_images_that_are_gone_do_not_count_t
     aside, kept = (subject.decide(decision) for subject, decision in ((one, "set_aside"), (other, "keep")))
     gone = LabelDecision("f" * 64, "red", "change", "blue", source="bulk", p_right=0.1)
     done = plan(built, issue(1), decided=(aside, kept, gone))
-    assert done.kept.images == 100 - 1  # of 100 that were checked one is set aside
-    assert done.stay == 100 - 3
-    assert done.kept.share == pytest.approx((97 + 0.8 + 1) / 99)
+    assert done.figures.kept.images == 100 - 1  # of 100 that were checked one is set aside
+    assert done.figures.stay == 100 - 3
+    assert done.figures.kept.share == pytest.approx((97 + 0.8 + 1) / 99)
 
 
 def test_an_outlier_with_a_rare_label_stays(built: Path) -> None:
