@@ -28,7 +28,7 @@ from index.sources.source import ImageSource
 from index.text import printable_path
 from index.versions.annotations import ADDED_PLACE
 
-Kind: TypeAlias = Literal["text", "truth", "number"]
+ValueKind: TypeAlias = Literal["text", "truth", "number"]
 _KIND = "CASE j.type WHEN 'text' THEN 'text' WHEN 'true' THEN 'truth' WHEN 'false' THEN 'truth' ELSE 'number' END"
 _IS_PLAIN = "j.type IN ('text', 'integer', 'real', 'true', 'false')"
 _INDEXED = "status = 'indexed'"
@@ -358,7 +358,7 @@ class Counts:
     labels: Mapping[str | None, int]
     folders: Mapping[bytes, int]
     sources: Mapping[int, int]
-    metadata: Mapping[str, Mapping[tuple[Kind, Any], int]]
+    metadata: Mapping[str, Mapping[tuple[ValueKind, Any], int]]
 
 
 def count_values(catalog: Catalog, where: Condition | None, *, columns: Sequence[str]) -> Counts:
@@ -369,7 +369,7 @@ def count_values(catalog: Catalog, where: Condition | None, *, columns: Sequence
         execute(f"CREATE TEMP TABLE kept AS {found.text}", found.values)
         kept = "images.id IN kept"
     rows = f"FROM images NOT INDEXED WHERE {kept}"
-    metadata: dict[str, dict[tuple[Kind, Any], int]] = {name: {} for name in columns}
+    metadata: dict[str, dict[tuple[ValueKind, Any], int]] = {name: {} for name in columns}
     if columns:
         query = (
             f"SELECT j.key, {_KIND} AS kind, j.value, count(*) FROM images NOT INDEXED, "

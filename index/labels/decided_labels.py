@@ -31,11 +31,11 @@ from index.labels.decisions import (
     OPEN,
     P_RIGHT,
     DuplicateDecision,
+    ImageRef,
     LabelDecision,
     LabelKey,
     Mark,
-    Subject,
-    find_images,
+    match_images,
 )
 from index.labels.steps import (
     FOREIGN_TABLES,
@@ -58,7 +58,7 @@ OpenGiven = Callable[[], AbstractContextManager[Catalog]]
 """Opens the catalogue with its given labels."""
 
 
-DroppedCopies: TypeAlias = Mapping[int, tuple[str | None, tuple[Subject, ...]]]
+DroppedCopies: TypeAlias = Mapping[int, tuple[str | None, tuple[ImageRef, ...]]]
 """Given label, and the kept images that get its label and tags, of each dropped near-duplicate by id."""
 
 
@@ -150,7 +150,7 @@ class Annotations:
 
 
 @dataclass(frozen=True)
-class LabelTrust:
+class LabelProbabilities:
     """How probably labels are right, by who set them: `decisions` that hold, in their order, also `open` ones."""
 
     decisions: Mapping[LabelKey, LabelDecision]
@@ -183,14 +183,14 @@ class LabelTrust:
         return min(max(float(p_right), 0.0), 1.0), given if given and given != row.label else None
 
 
-def read_label_trust(gallery: Path) -> LabelTrust:
+def read_label_probabilities(gallery: Path) -> LabelProbabilities:
     """How probably the labels of a gallery are right, by its decisions."""
     path = decisions_file(gallery)
     if not path.exists():
-        return LabelTrust({})
+        return LabelProbabilities({})
     with open_decisions(path, wait_s=DECISIONS_WAIT_S) as connection, closing(connection):
         held = read_held(connection, LabelDecision) if check_version(connection) else []
-    return LabelTrust({one.key: one for one in held})
+    return LabelProbabilities({one.key: one for one in held})
 
 
 @contextmanager
@@ -244,17 +244,17 @@ def _find_dropped_copies(decisions: Sequence[DuplicateDecision], open_given: Ope
 
     None of a group is dropped where the gallery lacks a kept image, or where no kept image is indexed.
     """
-    by_content = defaultdict[str, list[Subject]](list)
+    by_content = defaultdict[str, list[ImageRef]](list)
     with open_given() as catalog:
         wanted = catalog.find_contents({image.sha256 for one in decisions for image in one.images})
         roots = {number: source.root for number, source in catalog.sources().items()}
         rows = {row.id: row for row in catalog.rows_of([number for number, _, _ in wanted])}
     for row in rows.values():
         path = os.path.join(roots[row.source], row.path)
-        by_content[row.sha256 or ""].append(Subject(row.id, row.sha256 or "", row.label, path))
-    dropped: dict[int, tuple[str | None, tuple[Subject, ...]]] = {}
+        by_content[row.sha256 or ""].append(ImageRef(row.id, row.sha256 or "", row.label, path))
+    dropped: dict[int, tuple[str | None, tuple[ImageRef, ...]]] = {}
     for decision in decisions:
-        here = find_images(
+        here = match_images(
             decision.images, [now for sha256 in {one.sha256 for one in decision.images} for now in by_content[sha256]]
         )
         for image in here:

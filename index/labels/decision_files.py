@@ -17,11 +17,11 @@ from index.labels.decisions import (
     DROP,
     GIVEN,
     KEEP,
-    MOST_RIGHT,
+    MAX_UNREVIEWED_P_RIGHT,
     P_RIGHT,
+    ImageRef,
     LabelDecision,
     LabelKey,
-    Subject,
     check_label_decision,
     parse_p_right,
 )
@@ -39,7 +39,7 @@ _Row: TypeAlias = tuple[str, LabelDecision, bool]
 
 
 def match_decisions(
-    file: Path, subjects: Iterable[Subject], *, of_page: bool = False
+    file: Path, subjects: Iterable[ImageRef], *, of_page: bool = False
 ) -> tuple[list[LabelDecision], int]:
     """Decisions of a Label Studio export, a labels.json of FiftyOne or a CSV; and the number of rows of unknown images.
 
@@ -47,8 +47,8 @@ def match_decisions(
     decision, and an image that never had a label is not dropped. A file `of_page` was saved by an audit's page, where a
     person looked at every label.
     """
-    by_content: dict[str, list[Subject]] = {}
-    by_path: dict[str, Subject] = {}
+    by_content: dict[str, list[ImageRef]] = {}
+    by_path: dict[str, ImageRef] = {}
     for subject in subjects:
         by_content.setdefault(subject.sha256, []).append(subject)
         by_path[valid_text(subject.path)] = subject
@@ -75,7 +75,7 @@ def match_decisions(
     return list(found.values()), unknown
 
 
-def _find(row: LabelDecision, by_content: dict[str, list[Subject]], by_path: dict[str, Subject]) -> Subject | None:
+def _find(row: LabelDecision, by_content: dict[str, list[ImageRef]], by_path: dict[str, ImageRef]) -> ImageRef | None:
     """The image of a row; of equal files that at the path, or else the one with the given label."""
     if not row.sha256:
         at_path = by_path.get(row.path)
@@ -151,7 +151,7 @@ def _read_fiftyone(document: dict[str, Any], file: Path, shown: str) -> Iterator
         is_suggestion = isinstance(value, dict) and "attributes" not in value  # as in our suggested.json
         stated = more.get(P_RIGHT, more.get("confidence") if is_suggestion else None)
         p_right = parse_p_right(as_text(stated), where=where)
-        p_right = MOST_RIGHT if p_right is None else p_right
+        p_right = MAX_UNREVIEWED_P_RIGHT if p_right is None else p_right
         sha256, given = str(more.get("sha256") or ""), more.get("given")
         yield where, LabelDecision(sha256, given, decision, target, path=path, p_right=p_right), False
 
@@ -184,7 +184,7 @@ def _read_table(file: Path, shown: str, *, of_page: bool) -> Iterator[_Row]:
                 decision,
                 new if decision == CHANGE else None,
                 path=valid_text(os.path.abspath(cells["path"])) if cells["path"] else "",
-                p_right=p_right if p_right is not None else 1.0 if of_page else MOST_RIGHT,
+                p_right=p_right if p_right is not None else 1.0 if of_page else MAX_UNREVIEWED_P_RIGHT,
             )
             yield where, made, decides
 

@@ -27,7 +27,7 @@ DecisionSource: TypeAlias = Literal["person", "bulk", "import", "agent", "rule"]
 SOURCES: tuple[DecisionSource, ...] = get_args(DecisionSource)
 P_RIGHT, GIVEN = "p_right", "given"
 """Columns of label files and tables: the probability that the label is right, and the label before decisions."""
-MOST_RIGHT = 0.9999  # p_right at most where no person looked, as 1 says that one did
+MAX_UNREVIEWED_P_RIGHT = 0.9999  # p_right at most where no person looked, as 1 says that one did
 MAX_LABEL_CHARACTERS = 200
 LabelKey = tuple[str, str | None]
 """An image's SHA-256 and its given label: what a decision about the label holds for, wherever the image lies."""
@@ -106,7 +106,7 @@ DUPLICATES, DIFFERENT = "duplicates", "different"  # as they are stored, and as 
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class ImageRef:
     """A decided image; `path` is absolute, with undecodable bytes as surrogates."""
 
     image_id: int
@@ -126,7 +126,7 @@ class Subject:
 class DuplicateDecision:
     """Whether the images of a group are duplicates, of which some are kept, or different images, which all stay."""
 
-    images: tuple[Subject, ...]
+    images: tuple[ImageRef, ...]
     decision: str  # `DUPLICATES`, `DIFFERENT` or `OPEN`, which takes an earlier decision back
     keep: tuple[int, ...] = ()  # ids of the kept images of `DUPLICATES`
     decided_at: str = ""
@@ -142,21 +142,21 @@ class DuplicateDecision:
     def meaning(self) -> tuple[str, tuple[int, ...]] | None:
         return None if self.decision == OPEN else (self.decision, self.keep)
 
-    def find_kept(self, images: Sequence[Subject]) -> tuple[int, ...]:
+    def find_kept(self, images: Sequence[ImageRef]) -> tuple[int, ...]:
         """The present ids of the kept images, given the present images of the group."""
         kept = (image for image in self.images if image.image_id in self.keep)
-        return tuple(sorted(now.image_id for now in find_images(kept, images)))
+        return tuple(sorted(now.image_id for now in match_images(kept, images)))
 
 
-def find_images(images: Iterable[Subject], here: Sequence[Subject]) -> list[Subject]:
+def match_images(images: Iterable[ImageRef], here: Sequence[ImageRef]) -> list[ImageRef]:
     """The present counterparts of decided images, of the same bytes; those without one are left out.
 
     Of several it is the one whose path is equal or ends most alike, then the one of the same id.
     """
-    left: dict[str, dict[int, Subject]] = {}
+    left: dict[str, dict[int, ImageRef]] = {}
     for now in here:
         left.setdefault(now.sha256, {})[now.image_id] = now
-    found: list[Subject] = []
+    found: list[ImageRef] = []
     for image in images:
         if same := left.get(image.sha256):
             alike = [now for now in same.values() if now.path == image.path] or same.values()

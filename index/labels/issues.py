@@ -8,7 +8,7 @@ import numpy as np
 
 from index.arrays import UNLABELLED, Doubles, Ids, Labels, Vectors
 from index.labels.decisions import CHANGE, KEEP, LabelDecision, LabelKey
-from index.labels.kinds import KINDS, LIKELY_ERROR, PROPOSAL, IssueKinds, Kind
+from index.labels.kinds import KINDS, LIKELY_ERROR, PROPOSAL, IssueKind, IssueKinds
 from index.labels.label_errors import LabelErrors
 from index.labels.verdicts import AT_LEAST_RIGHT, Verdict, why_no_promise
 from index.vectors.exact import Nearest
@@ -69,7 +69,7 @@ class LabelIssue:
     p_error: float  # probability that the label is wrong; in a proposal, that the first suggestion is right
     suggestions: tuple[tuple[str, float], ...] = ()  # (label, probability), best first, without `label`
     p_none: float = 0.0  # probability that the image shows none of the labels; 0 in a proposal
-    kind: Kind | None = None  # None where the label is probably right and nothing else is wrong with it
+    kind: IssueKind | None = None  # None where the label is probably right and nothing else is wrong with it
     verdict: Verdict = KEEP  # keep the label, change it to the first suggestion, set the image aside or drop it
     agreeing: tuple[tuple[int, float], ...] = ()  # (id, score) of nearest with this label, without near-duplicates
     disagreeing: tuple[tuple[int, float, str], ...] = ()  # with other labels, likewise

@@ -37,7 +37,7 @@ TOP_CLASSES = 4  # of an image that are kept: its label and three others
 # animals and things had a highest confidence below half of the median, one in ten of the photos themselves.
 CLEAR = 0.5
 _LESS = 1 - 1e-9  # of the suggested label's probability that another one has at most
-_LEAST = 0.05  # weight of a row whose label is certainly wrong
+_MIN_WEIGHT = 0.05  # weight of a row whose label is certainly wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,9 +250,9 @@ class TwoPasses:
 
     def reweight(self, p_error: Doubles) -> None:
         """Fit again with rows weighted by (N,) probabilities that their labels are right."""
-        p_right = (1 - apply_decisions_to_p_error(p_error, self._p_right)).clip(min=_LEAST)
+        p_right = (1 - apply_decisions_to_p_error(p_error, self._p_right)).clip(min=_MIN_WEIGHT)
         sums = np.bincount(self.labels, weights=p_right, minlength=self.count)
-        weights = p_right * (self._images**BALANCE / np.maximum(sums, _LEAST))[self.labels]
+        weights = p_right * (self._images**BALANCE / np.maximum(sums, _MIN_WEIGHT))[self.labels]
         first = self._regressions[0]
         self._regressions.append(first.reweighted(weights, ridges=(first.ridge,)))
         self._classes.weigh(p_right)

@@ -15,7 +15,7 @@ _ROUNDS = 2
 _STEPS = 25
 MOST_VALUES = 1 << 22  # confidences that are fitted to
 _FIRST_SHARE = 0.1
-_LEAST = 1e-7
+_EPSILON = 1e-7
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class NoiseModel:
 
     def classes(self, confidences: Floats) -> Doubles:
         """(B, C) class probabilities of images from (B, C) confidences, whatever their labels."""
-        return _sharpen(np.log(np.maximum(confidences, _LEAST, dtype=np.float64)), self.power)
+        return _sharpen(np.log(np.maximum(confidences, _EPSILON, dtype=np.float64)), self.power)
 
     def posterior(self, confidences: Floats, labels: Labels, prior: "LabelPrior | None" = None) -> Doubles:
         """(B, C) probabilities of the true class, given both the confidences and the (B,) labels; rows sum to 1.
@@ -86,7 +86,7 @@ class LabelPrior:
 def fit_frequency_model(confidences: Floats, labels: Labels, *, count: int) -> NoiseModel:
     """Noise model of very many classes: wrong labels are drawn by the labels' frequencies, the own one among them."""
     frequent = np.bincount(labels, minlength=count) / len(labels)
-    logs = np.log(np.maximum(confidences, _LEAST, dtype=np.float64))
+    logs = np.log(np.maximum(confidences, _EPSILON, dtype=np.float64))
     share, power, _ = _fit(logs, labels, [frequent[labels, None]])
     return NoiseModel(share, power, np.broadcast_to(frequent, (count, count)))
 
@@ -107,9 +107,9 @@ def fit_noise_model(confidences: Floats, labels: Labels) -> NoiseModel:
     images = np.bincount(labels, minlength=count).astype(np.float64)
     size = min(len(labels), max(count, MOST_VALUES // count))
     rows = np.linspace(0, len(labels) - 1, size).round().astype(np.int64)
-    logs, given = np.log(np.maximum(confidences[rows], _LEAST, dtype=np.float64)), labels[rows]
+    logs, given = np.log(np.maximum(confidences[rows], _EPSILON, dtype=np.float64)), labels[rows]
     likeness = _likeness(confidences, labels, images)
-    spread = [_rows_to_one(np.maximum(images, _LEAST) * likeness**power) for power in _LIKENESS]
+    spread = [_rows_to_one(np.maximum(images, _EPSILON) * likeness**power) for power in _LIKENESS]
     share, power, best = _fit(logs, given, [one[:, given].T for one in spread])
     first = transitions = spread[best]
     for _ in range(_ROUNDS):
@@ -153,7 +153,7 @@ def _fit(logs: Doubles, given: Labels, by_label: list[Doubles]) -> tuple[float, 
     best, own = (-np.inf, _FIRST_SHARE, 1.0, 0), np.arange(len(given))
     for power in _POWERS:
         shown = _sharpen(logs, power)
-        right = np.maximum(shown[own, given], _LEAST)
+        right = np.maximum(shown[own, given], _EPSILON)
         for number, instead in enumerate(by_label):
             wrong = instead[:, 0] if instead.shape[1] == 1 else np.einsum("nc,nc->n", shown, instead)
             wrong = np.maximum(wrong, 1e-12)

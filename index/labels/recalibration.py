@@ -17,7 +17,7 @@ from index.arrays import Doubles, Mask
 
 # Of 24 kinds of mistakes in parts of cars, groceries and CIFAR-N that no benchmark reports on.
 _SPREAD = np.array([0.75, 0.25])  # of a and b
-_LEAST = 1e-4  # probability that has a finite logit
+_MIN_PROBABILITY = 1e-4  # probability that has a finite logit
 _LEAST_SLOPE = 0.2  # so that the order of the probabilities stays
 
 
@@ -49,7 +49,7 @@ class Recalibration:
 
     def apply(self, p: Doubles) -> Doubles:
         """Recalibrated probabilities, of the same shape; 0 and 1 stay."""
-        moved: Doubles = expit(self.intercept + self.slope * logit(p.clip(_LEAST, 1 - _LEAST)))
+        moved: Doubles = expit(self.intercept + self.slope * logit(p.clip(_MIN_PROBABILITY, 1 - _MIN_PROBABILITY)))
         return np.where((p <= 0) | (p >= 1), p, moved)
 
     def estimate_share(self, p: Doubles) -> tuple[float, float, float]:
@@ -66,5 +66,5 @@ class Recalibration:
 
 def _inputs(p: Doubles) -> Doubles:
     """(n, 2): 1 and the logit."""
-    found = logit(p.clip(_LEAST, 1 - _LEAST))
+    found = logit(p.clip(_MIN_PROBABILITY, 1 - _MIN_PROBABILITY))
     return np.stack([np.ones_like(found), found], axis=1)

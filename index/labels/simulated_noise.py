@@ -36,7 +36,7 @@ _MOST_DECAY = 0.9  # of right labels from third to third; with 1 all labels coul
 _SHOW_ONE = 0.9  # the images of the highest confidences from this share on show some class
 # Where more labels than this look random, the confidences say nothing of the labels, and no label is called random.
 _MOST_RANDOM = 2 / 3
-_LEAST = 1e-6
+_EPSILON = 1e-6
 
 _ROWS_AT_ONCE = 4096
 
@@ -70,7 +70,7 @@ def score_labels(confidences: Floats, labels: Labels) -> Doubles:
     two = np.partition(confidences, -2, axis=1)[:, -2:]
     other = np.where(own >= two[:, 1:], two[:, :1], two[:, 1:])
     return np.asarray(
-        np.log(np.maximum(own, _LEAST, dtype=np.float64)) - np.log(np.maximum(other, _LEAST, dtype=np.float64)) / 4
+        np.log(np.maximum(own, _EPSILON, dtype=np.float64)) - np.log(np.maximum(other, _EPSILON, dtype=np.float64)) / 4
     )
 
 
@@ -184,10 +184,10 @@ def calibrate_scores(
         return np.asarray(np.bincount(places, weights=weights, minlength=len(values)))
 
     for _ in range(_ROUNDS):
-        is_right = (1 - p_error).clip(_LEAST)
+        is_right = (1 - p_error).clip(_EPSILON)
         simulated = amounts(of_wrong, is_right)
         rate = estimate_rate(simulated, given_amounts, model_rate=model_rate)
-        if_wrong = rate * float(is_right @ low[1]) / max(float(is_right @ low[2]), _LEAST)
+        if_wrong = rate * float(is_right @ low[1]) / max(float(is_right @ low[2]), _EPSILON)
         none, none_rate = estimate_none(random_shares, if_wrong, rate, random_rate=random_rate, error=random_error)
         rates = rate + none_rate
         if rates <= 0:
@@ -196,7 +196,7 @@ def calibrate_scores(
         if none_rate:
             simulated += none_rate / rates * amounts(of_drawn, none)
         p_error = fit_p_error(given_amounts, simulated, rates)[own]
-    return p_error * rates / (rates + _ODD * missed), none / np.maximum(none + rate, _LEAST)
+    return p_error * rates / (rates + _ODD * missed), none / np.maximum(none + rate, _EPSILON)
 
 
 def estimate_rate(simulated: Doubles, given: Doubles, *, model_rate: float | None) -> float:
@@ -212,7 +212,7 @@ def estimate_rate(simulated: Doubles, given: Doubles, *, model_rate: float | Non
     places = np.searchsorted(simulated_below, shares * simulated_below[-1]).clip(max=len(simulated) - 1)
     below = given_below[places]
     below = below + np.sqrt(below) / 2  # as the lowest of many that vary at random is too low
-    bound = min(1.0, float((below / np.maximum(simulated_below[places], _LEAST)).min()))
+    bound = min(1.0, float((below / np.maximum(simulated_below[places], _EPSILON)).min()))
     if model_rate is None or bound <= 0:
         return bound
     weight = float(np.clip((bound - _BOUND_ALONE) / (_HALFWAY - _BOUND_ALONE), 0, 1)) / 2
@@ -234,12 +234,12 @@ def measure_random(thirds: Doubles, highest: Floats) -> tuple[Doubles, Doubles, 
 
     middle, least = thirds.sum(axis=2).T
     ranked = float((thirds[2, 1] > 0).sum())
-    often = (ranked - middle[0] - least[0]) / max(ranked - middle[2] - least[2], _LEAST)
-    seldom, hardly = middle[0] / max(middle[2], _LEAST), least[0] / max(least[2], _LEAST)
-    decay = float(np.clip((seldom - hardly) / max(often - seldom, _LEAST), 0, _MOST_DECAY))
+    often = (ranked - middle[0] - least[0]) / max(ranked - middle[2] - least[2], _EPSILON)
+    seldom, hardly = middle[0] / max(middle[2], _EPSILON), least[0] / max(least[2], _EPSILON)
+    decay = float(np.clip((seldom - hardly) / max(often - seldom, _EPSILON), 0, _MOST_DECAY))
     low = thirds[:, 1] - decay * thirds[:, 0]
     _, as_confident = np.unique(highest, return_inverse=True)
-    of_all = np.bincount(as_confident, weights=low[2]).clip(_LEAST)
+    of_all = np.bincount(as_confident, weights=low[2]).clip(_EPSILON)
     rates = np.bincount(as_confident, weights=low[0]) / of_all
     shares = isotonic_regression(rates, weights=of_all, increasing=False).x[as_confident]
     error = float(np.sqrt(least[0] + decay**2 * middle[0]) / of_all.sum())
@@ -272,9 +272,9 @@ def fit_p_error(given: Doubles, simulated: Doubles, rates: float) -> Doubles:
     """
     from scipy.optimize import isotonic_regression  # takes long to load, and is not of the base
 
-    total = np.maximum(given + simulated, _LEAST)  # values that only labels of a kind without a share have
+    total = np.maximum(given + simulated, _EPSILON)  # values that only labels of a kind without a share have
     parts = isotonic_regression(simulated / total, weights=total, increasing=False).x
-    fitted: Doubles = np.minimum(1, rates * parts / np.maximum(1 - parts, _LEAST))
+    fitted: Doubles = np.minimum(1, rates * parts / np.maximum(1 - parts, _EPSILON))
     return fitted
 
 

@@ -17,10 +17,10 @@ from index.labels.decisions import (
     CHANGE,
     DECISIONS,
     DuplicateDecision,
+    ImageRef,
     LabelDecision,
     LabelKey,
     Mark,
-    Subject,
     check_duplicate_decision,
     check_label_decision,
     check_mark,
@@ -102,7 +102,7 @@ class SavedSearch:
 
 
 Decision: TypeAlias = LabelDecision | DuplicateDecision | Mark | SavedSearch
-Kind = TypeVar("Kind", LabelDecision, DuplicateDecision, Mark, SavedSearch)
+DecisionT = TypeVar("DecisionT", LabelDecision, DuplicateDecision, Mark, SavedSearch)
 _ABOUT: dict[type, About] = {
     LabelDecision: "labels",
     DuplicateDecision: "duplicates",
@@ -169,7 +169,7 @@ def last_step(connection: sqlite3.Connection, about: About) -> int:
     return int(number)
 
 
-def read_held(connection: sqlite3.Connection, kind: type[Kind]) -> list[Kind]:
+def read_held(connection: sqlite3.Connection, kind: type[DecisionT]) -> list[DecisionT]:
     """The decisions of a kind that hold, in order, with time and author; also those that took an earlier one back."""
     if kind is Mark:
         return [kind(*row) for row in connection.execute(_HELD_MARKS)]
@@ -183,13 +183,13 @@ def read_later_labels(connection: sqlite3.Connection, since: int) -> list[LabelD
     return [_make(LabelDecision, details, decided_at=when, decided_by=name) for details, when, name in rows]
 
 
-def _make(kind: type[Kind], details: str, *, decided_at: str = "", decided_by: str | None = None) -> Kind:
+def _make(kind: type[DecisionT], details: str, *, decided_at: str = "", decided_by: str | None = None) -> DecisionT:
     """A decision from its JSON."""
     values = json.loads(details)
     if kind is LabelDecision:
         values["decided_by"] = decided_by
     if kind is DuplicateDecision:
-        values["images"] = tuple(Subject(**image) for image in values["images"])
+        values["images"] = tuple(ImageRef(**image) for image in values["images"])
         values["keep"] = tuple(values["keep"])
     return kind(**values, decided_at=decided_at)
 

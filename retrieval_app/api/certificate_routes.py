@@ -38,8 +38,8 @@ class SecondPerson(Answer):
     answers: int
     wrong: float = Field(description="estimated wrong labels among these")
     agreement: float
-    overlooked: tuple[float, float] = Field(description="shares of the wrong labels that they called right")
-    invented: tuple[float, float] = Field(description="shares of the right labels that they called wrong")
+    false_negative_rates: tuple[float, float] = Field(description="shares of the wrong labels that they called right")
+    false_positive_rates: tuple[float, float] = Field(description="shares of the right labels that they called wrong")
 
 
 class CertificateState(Answer):

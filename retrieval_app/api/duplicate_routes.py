@@ -11,7 +11,7 @@ from pydantic import Field
 from index.catalog.rows import SPLIT
 from index.errors import InputError
 from index.gallery.gallery import Gallery
-from index.labels.decisions import DuplicateDecision, Subject
+from index.labels.decisions import DuplicateDecision, ImageRef
 from index.labels.issues import LabelIssues
 from index.text import valid_text
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
@@ -198,7 +198,7 @@ def _describe_group(
         return issue.p_error if issue else 0.0
 
     best = min(group.images, key=lambda image: (wrong(image), -image.size_bytes))
-    here = [Subject(one.id, one.sha256, None, os.path.join(one.source, one.path)) for one in group.images]
+    here = [ImageRef(one.id, one.sha256, None, os.path.join(one.source, one.path)) for one in group.images]
     kept = () if decision is None else decision.find_kept(here)
     return {
         "group": name,

@@ -9,7 +9,7 @@ from pydantic import Field
 from index.gallery.gallery import Gallery
 from index.labels.decisions import SET_ASIDE, DecisionSource, LabelDecision, LabelKey
 from index.labels.issues import LabelIssue, LabelIssues
-from index.labels.kinds import PROPOSAL, Kind
+from index.labels.kinds import PROPOSAL, IssueKind
 from index.labels.verdicts import Verdict
 from index.text import valid_text
 from retrieval_app.api.errors import ApiError
@@ -62,7 +62,7 @@ class LabelIssueEntry(Answer):
     p_suggested: float = Field(description="probability that the suggested label is right")
     p_none: float = Field(description="probability that the image shows none of the labels")
     suggestions: list[Suggestion]
-    kind: Kind | None = Field(
+    kind: IssueKind | None = Field(
         description="`wrong_label`, another label fits better; `ambiguous`, two labels are probable; "
         "`confused_classes`, the label and the suggested one are used for each other; `rare_class`, fewer than five "
         "images have the label; `outlier`, the image shows none of the labels; `conflicting_duplicates`, a "
@@ -133,7 +133,7 @@ class LabelIssueList(ReviewList):
     items: list[LabelIssueEntry]
     pairs: list[LabelPair]
     left: Left
-    kinds: dict[Kind, int] = Field(description="label issues of each kind, whatever the filter")
+    kinds: dict[IssueKind, int] = Field(description="label issues of each kind, whatever the filter")
     confused_classes: list[ConfusedClasses]
     can_undo: bool
 

@@ -12,7 +12,7 @@ from fastapi import Depends, Query, Response
 from fastapi.responses import StreamingResponse
 
 from index.gallery.gallery import Gallery
-from index.labels.decisions import MOST_RIGHT, OPEN, LabelDecision, Subject, find_images
+from index.labels.decisions import MAX_UNREVIEWED_P_RIGHT, OPEN, ImageRef, LabelDecision, match_images
 from index.labels.steps import About, Step
 from index.text import printable_path, valid_text
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
@@ -120,7 +120,7 @@ def keep_label_decisions(
         for place, choice in enumerate(body.decisions)
     ]
     if is_agent:
-        chosen = [replace(one, source="agent", p_right=MOST_RIGHT) for one in chosen]
+        chosen = [replace(one, source="agent", p_right=MAX_UNREVIEWED_P_RIGHT) for one in chosen]
     step = review.decide(chosen, by=by)
     lines = [
         {"image": one.image_id, "decision": one.decision, **({} if one.label is None else {"label": one.label})}
@@ -130,7 +130,7 @@ def keep_label_decisions(
     return {"changed": len(step.decisions), "step": step.number, "can_undo": review.can_undo()}
 
 
-def _decide_label(snapshot: Snapshot, subject: Subject, choice: LabelChoice, *, place: int) -> LabelDecision:
+def _decide_label(snapshot: Snapshot, subject: ImageRef, choice: LabelChoice, *, place: int) -> LabelDecision:
     """The decision of a choice; refused where the image has another label than was seen."""
     decided = snapshot.gallery.decided.by_id.get(subject.image_id)
     labels = (subject.label, subject.label if decided is None else decided.label)  # lists show one of them
@@ -158,7 +158,7 @@ def _find_decided(gallery: Gallery, step: Step) -> list[int]:
             ids.update(number for number, _, _ in catalog.find_contents({mark.sha256 for mark in step.marks}))
     for group in step.duplicates:
         here = find_by_contents(gallery, {image.sha256 for image in group.images})
-        ids.update(image.image_id for image in find_images(group.images, here))
+        ids.update(image.image_id for image in match_images(group.images, here))
     return sorted(ids)
 
 
@@ -269,7 +269,7 @@ async def get_label_file(context: Context, paths: Paths = None) -> Response:
     folders, counts = choose_folders(context, paths), Counter[str]()
 
     def read() -> Iterator[bytes]:
-        trust = context.review.label_trust()
+        trust = context.review.label_probabilities()
         context.log(EXPORT, file="labels.csv")
         return stream_label_file(context.snapshot.gallery, trust, counts=counts, folders=folders)
 

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 
 from index.gallery.ranking import POOL
 from index.gallery.sampling import How
-from index.labels.kinds import Kind
+from index.labels.kinds import IssueKind
 from index.network.public_addresses import MAX_ADDRESS_CHARACTERS
 from retrieval_app.insights.answer import Answer, Body
 from retrieval_app.review.exports import MAX_ROWS, MAX_ZIP_IMAGES
@@ -158,7 +158,9 @@ class DuplicatePage(GroupPage):
 class _IssueFilter(BaseModel):
     label: FilterText | None = Field(default=None, description="only issues with this label")
     suggested: FilterText | None = Field(default=None, description="only issues with this as first suggestion")
-    kind: Kind | None = Field(default=None, description="only issues of this kind; without it, all but `unlabelled`")
+    kind: IssueKind | None = Field(
+        default=None, description="only issues of this kind; without it, all but `unlabelled`"
+    )
 
 
 class LabelIssuePage(_IssueFilter, GroupPage):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
-from index.catalog.reader import Kind, count_tagged, count_values, list_plain_columns
+from index.catalog.reader import ValueKind, count_tagged, count_values, list_plain_columns
 from index.catalog.rows import SPLIT
 from index.filters.condition import (
     LABEL,
@@ -139,7 +139,7 @@ def _below(folder: str) -> Condition:
     return And((Compare(PATH, ">", Constant("text", folder + "/")), Compare(PATH, "<", Constant("text", last))))
 
 
-def _merge_equal(found: Mapping[tuple[Kind, Any], int]) -> Counter[FacetKey] | None:
+def _merge_equal(found: Mapping[tuple[ValueKind, Any], int]) -> Counter[FacetKey] | None:
     """Counts of values that a filter distinguishes; None for booleans mixed with others."""
     kinds = {kind for kind, _ in found}
     if "truth" in kinds and len(kinds) > 1:  # true is 1 to a filter

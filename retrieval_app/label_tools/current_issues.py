@@ -11,7 +11,7 @@ from index.durable import write_csv
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.labels.decision_files import match_decisions
-from index.labels.decisions import P_RIGHT, LabelDecision, LabelKey, Subject
+from index.labels.decisions import P_RIGHT, ImageRef, LabelDecision, LabelKey
 from index.labels.issue_tables import read_issues
 from index.labels.issues import (
     MIN_P_ERROR,
@@ -111,9 +111,9 @@ def read_audited(folder: Path) -> LabelIssues:
     return audited.with_decisions({one.key: one for one in made})
 
 
-def subjects_of(audited: LabelIssues) -> list[Subject]:
+def subjects_of(audited: LabelIssues) -> list[ImageRef]:
     """The images of an audit."""
-    return [Subject(one.id, one.sha256, one.label, one.path) for one in audited.items]
+    return [ImageRef(one.id, one.sha256, one.label, one.path) for one in audited.items]
 
 
 def import_decisions(place: Path, file: Path) -> dict[str, int]:

@@ -130,9 +130,9 @@ def _open_run(folder: Path, *, out: Path, target: Path | None, cache: Path) -> R
 
 def _read_decisions(file: Path, images: Sequence[LabelledImage]) -> list[LabelDecision]:
     from index.labels.decision_files import match_decisions
-    from index.labels.decisions import Subject
+    from index.labels.decisions import ImageRef
 
-    subjects = [Subject(row, image.sha256, image.used, str(image.path)) for row, image in enumerate(images)]
+    subjects = [ImageRef(row, image.sha256, image.used, str(image.path)) for row, image in enumerate(images)]
     made, unknown = match_decisions(file, subjects, of_page=True)
     if unknown:  # a file that was used for an earlier run may be used again
         logger.warning("left out, because about images or labels that this run does not have: %d decisions", unknown)

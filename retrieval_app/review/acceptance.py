@@ -11,7 +11,17 @@ from pydantic import Field
 
 from index.errors import InputError
 from index.gallery.gallery import Gallery
-from index.labels.decisions import CHANGE, DROP, KEEP, MOST_RIGHT, OPEN, SET_ASIDE, LabelDecision, LabelKey, check_label
+from index.labels.decisions import (
+    CHANGE,
+    DROP,
+    KEEP,
+    MAX_UNREVIEWED_P_RIGHT,
+    OPEN,
+    SET_ASIDE,
+    LabelDecision,
+    LabelKey,
+    check_label,
+)
 from index.labels.issues import LabelIssue, LabelIssues
 from index.labels.kinds import LIKELY_ERROR, PROPOSAL
 from index.labels.verdicts import (
@@ -106,7 +116,10 @@ def plan_acceptance(
     kept = expect_right(len(stay) + rest + len(changed) + len(held), stay_right + sum(changed) + sum(held))
     left_open: list[LabelDecision] = []
     if not is_proposal:
-        others_right, last = min(1 - rest_p_error, MOST_RIGHT), int(gallery.without_decisions.ids.max(initial=0))
+        others_right, last = (
+            min(1 - rest_p_error, MAX_UNREVIEWED_P_RIGHT),
+            int(gallery.without_decisions.ids.max(initial=0)),
+        )
         made = [(issue, replace(one, others_right=others_right, others_to=last)) for issue, one in made]
         left_open = _leave_open(gallery, stay[: MAX_STEP_DECISIONS - len(made)], but={one.key for _, one in made})
     counts = Counter(one.decision for _, one in made)
@@ -157,7 +170,7 @@ def _leave_open(gallery: Gallery, issues: Sequence[LabelIssue], *, but: Containe
     for issue in issues:
         subject = subjects[issue.id]
         if subject.key not in but:
-            p_right = min(1 - issue.p_error, MOST_RIGHT)
+            p_right = min(1 - issue.p_error, MAX_UNREVIEWED_P_RIGHT)
             found[subject.key] = replace(subject.decide(OPEN), source="bulk", p_right=p_right)
     return list(found.values())
 
@@ -211,7 +224,7 @@ def _decide(
         ):
             continue
         decision = subject.decide(verdict, new_label=issue.suggested if verdict == CHANGE else None)
-        p_right = min(issue.p_suggested, MOST_RIGHT) if verdict == CHANGE else 1.0
+        p_right = min(issue.p_suggested, MAX_UNREVIEWED_P_RIGHT) if verdict == CHANGE else 1.0
         made.setdefault(subject.key, (issue, replace(decision, source="bulk", p_right=p_right)))
     return list(made.values())
 

@@ -20,10 +20,10 @@ import numpy as np
 
 from index.errors import InputError
 from index.gallery.gallery import Gallery
-from index.labels.certificate import LabelSample, Look
+from index.labels.certificate import Draw, LabelSample
 from index.labels.decisions import LabelDecision, LabelKey
 from index.labels.issues import LabelIssues
-from index.labels.two_people import Reviewers, compare_people
+from index.labels.two_people import AnnotatorErrorRates, estimate_annotator_error_rates
 from index.versions.annotations import certificate_file
 from retrieval_app.review.database import Database, DecidedSinceError
 
@@ -67,7 +67,7 @@ CREATE TABLE second_looks (                    -- of another person, who did not
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class SampledLabel:
     """A label that takes part in a sample."""
 
     place: int
@@ -101,16 +101,16 @@ class Certificate:
     labels: int
     decided_before: int
     sample: LabelSample
-    sampled: Sequence[Member]
+    sampled: Sequence[SampledLabel]
     decisions: Mapping[LabelKey, LabelDecision]
     changes: tuple[str, ...] = ()
     second: Mapping[int, bool] = field(default_factory=dict)
     second_by: str | None = None
 
     @property
-    def members(self) -> list[Member]:
+    def members(self) -> list[SampledLabel]:
         """The member of each look."""
-        return [self.sampled[look.place] for look in self.sample.looks]
+        return [self.sampled[draw.position] for draw in self.sample.draws]
 
     @cached_property
     def most_wrong(self) -> int:
@@ -143,14 +143,14 @@ class Certificate:
         """The labels that wait for an answer, in the order in which they were drawn."""
         return [self.sampled[place].key for place in self.sample.pending]
 
-    def find(self, key: LabelKey) -> Member:
+    def find(self, key: LabelKey) -> SampledLabel:
         """A member with a look, by its key."""
         return next(member for member in self.members if member.key == key)
 
     @property
     def looked_at(self) -> int:
         """Labels of the sample that have an answer."""
-        return len(self.sample.looks) - len(self.sample.pending)
+        return len(self.sample.draws) - len(self.sample.pending)
 
     @property
     def people(self) -> dict[str, int]:
@@ -198,20 +198,20 @@ class Certificate:
         return [left[place] for place in np.random.default_rng(self.number).permutation(len(left)).tolist()]
 
     @cached_property
-    def reviewers(self) -> Reviewers | None:
+    def reviewers(self) -> AnnotatorErrorRates | None:
         """What a second person's answers say of both; None before there are some."""
-        pairs = zip(self.members, self.sample.looks, self.sample.answers, strict=True)
+        pairs = zip(self.members, self.sample.draws, self.sample.answers, strict=True)
         both = [
-            (look.place, answer, self.second[one.place])
-            for one, look, answer in pairs
+            (draw.position, answer, self.second[one.place])
+            for one, draw, answer in pairs
             if answer is not None and one.place in self.second
         ]
         if not both:
             return None
         places, first, second = (np.array(part) for part in zip(*both, strict=True))
-        return compare_people(first, second, self.sample.groups[places])
+        return estimate_annotator_error_rates(first, second, self.sample.strata[places])
 
-    def _answer(self, member: Member) -> LabelDecision | None:
+    def _answer(self, member: SampledLabel) -> LabelDecision | None:
         made = self.decisions.get(member.key)
         return made if made is not None and made.is_look else None
 
@@ -251,7 +251,13 @@ class CertificateStore:
         return cls(certificate_file(gallery))
 
     def start(
-        self, gallery: Gallery, members: Sequence[Member], *, at_most: float, confidence: float, by: str | None = None
+        self,
+        gallery: Gallery,
+        members: Sequence[SampledLabel],
+        *,
+        at_most: float,
+        confidence: float,
+        by: str | None = None,
     ) -> None:
         """Begin a sample in place of the last one."""
         if not any(one.label is not None for one in members):
@@ -296,15 +302,15 @@ class CertificateStore:
             number, started_at, started_by, version, copies, at_most, confidence, alpha, *_ = row
             drawn = connection.execute("SELECT place, probability, bet FROM looks ORDER BY number").fetchall()
             rows = connection.execute("SELECT place, sha256, given, label, p_error FROM members")
-            members = [Member(place, (sha256, given), label, p) for place, sha256, given, label, p in rows]
+            members = [SampledLabel(place, (sha256, given), label, p) for place, sha256, given, label, p in rows]
             seconds = connection.execute("SELECT place, is_wrong, by FROM second_looks ORDER BY at").fetchall()
         taking_part = [one for one in members if one.label is not None]
         open_ = [one for one in taking_part if one.p_error is not None]
         places = {one.place: place for place, one in enumerate(open_)}
-        looks = [Look(places[place], probability, bet) for place, probability, bet in drawn]
-        seen = {look.place for look in looks}
+        draws = [Draw(places[place], probability, bet) for place, probability, bet in drawn]
+        seen = {draw.position for draw in draws}
         answers = [_find_answer(one, decisions) for one in open_]
-        looks += [Look(place) for place, answer in enumerate(answers) if place not in seen and answer is not None]
+        draws += [Draw(place) for place, answer in enumerate(answers) if place not in seen and answer is not None]
         p_error = np.array([one.p_error for one in open_], dtype=np.float64)
         return Certificate(
             number,
@@ -315,7 +321,7 @@ class CertificateStore:
             alpha,
             labels=len(taking_part),
             decided_before=len(taking_part) - len(open_),
-            sample=LabelSample(p_error, looks, [answers[look.place] for look in looks], alpha=alpha),
+            sample=LabelSample(p_error, draws, [answers[draw.position] for draw in draws], alpha=alpha),
             sampled=open_,
             decisions=decisions,
             changes=tuple(_find_changes(gallery, members, decisions, version=version, copies=copies)),
@@ -334,18 +340,18 @@ class CertificateStore:
                 "SELECT number, seed FROM samples ORDER BY number DESC LIMIT 1"
             ).fetchone()
             stored = {place for (place,) in connection.execute("SELECT place FROM looks")}
-            looks, sampled = certificate.sample.looks, certificate.sampled
-            new = [look for look in looks if sampled[look.place].place not in stored]
-            if number != certificate.number or len(looks) - len(new) != len(stored):
+            draws, sampled = certificate.sample.draws, certificate.sampled
+            new = [draw for draw in draws if sampled[draw.position].place not in stored]
+            if number != certificate.number or len(draws) - len(new) != len(stored):
                 raise DecidedSinceError
-            random = np.random.default_rng([seed, len(looks)])
+            random = np.random.default_rng([seed, len(draws)])
             drawn = certificate.sample.draw(AT_A_TIME, most=certificate.most_allowed, random=random)
             connection.executemany(
                 "INSERT INTO looks (place, probability, bet, drawn_at) VALUES (?, ?, ?, ?)",
-                [(sampled[look.place].place, look.probability, look.bet, _now()) for look in [*new, *drawn]],
+                [(sampled[draw.position].place, draw.probability, draw.bet, _now()) for draw in [*new, *drawn]],
             )
 
-    def add_second_look(self, member: Member, *, is_wrong: bool, by: str | None = None) -> None:
+    def add_second_look(self, member: SampledLabel, *, is_wrong: bool, by: str | None = None) -> None:
         """Keep what a second person says of a label; it changes no decision."""
         with self._database.writing() as connection:
             row = (member.place, is_wrong, by, _now())
@@ -376,7 +382,7 @@ def spend(alpha: float, *, attempt: int) -> float:
 
 def list_members(
     gallery: Gallery, decisions: Mapping[LabelKey, LabelDecision], issues: LabelIssues | None = None
-) -> list[Member]:
+) -> list[SampledLabel]:
     """All labels of a gallery as they are now, also of images that decisions leave out.
 
     The probabilities of label errors are those of the issues; labels that these do not list share the rest.
@@ -398,7 +404,7 @@ def list_members(
         p_error: float | None = chances.get(image_id, rest)
         if made is not None:
             p_error = None if made.is_look else max(1 - made.p_right, rest)
-        members.append(Member(place, key, label, p_error))
+        members.append(SampledLabel(place, key, label, p_error))
     return members
 
 
@@ -409,7 +415,7 @@ def _read_chances(issues: LabelIssues, labels: int) -> dict[int, float]:
     return {**chances, -1: rest / max(labels - len(chances), 1)}
 
 
-def _find_answer(member: Member, decisions: Mapping[LabelKey, LabelDecision]) -> bool | None:
+def _find_answer(member: SampledLabel, decisions: Mapping[LabelKey, LabelDecision]) -> bool | None:
     """Whether a person found the label wrong; None where nobody has looked."""
     made = decisions.get(member.key)
     return None if made is None or not made.is_look else made.label_after != member.label
@@ -417,7 +423,7 @@ def _find_answer(member: Member, decisions: Mapping[LabelKey, LabelDecision]) ->
 
 def _find_changes(
     gallery: Gallery,
-    members: Sequence[Member],
+    members: Sequence[SampledLabel],
     decisions: Mapping[LabelKey, LabelDecision],
     *,
     version: str,

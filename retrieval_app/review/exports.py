@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from index.catalog.rows import CatalogRow
 from index.errors import ImageError, InputError, UnknownImageError
 from index.gallery.gallery import Gallery
-from index.labels.decided_labels import LabelTrust
+from index.labels.decided_labels import LabelProbabilities
 from index.labels.decision_files import can_be_named, encode_labels
 from index.labels.decisions import (
     CHANGE,
@@ -21,10 +21,10 @@ from index.labels.decisions import (
     P_RIGHT,
     SET_ASIDE,
     DuplicateDecision,
+    ImageRef,
     LabelDecision,
     LabelKey,
-    Subject,
-    find_images,
+    match_images,
 )
 from index.text import hide_folder, printable_path, valid_text
 from retrieval_app.reports.duplicates_report import guard_cell
@@ -63,7 +63,7 @@ _EARLIEST_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def stream_label_file(
-    gallery: Gallery, trust: LabelTrust, *, counts: Counter[str], folders: bool = True
+    gallery: Gallery, trust: LabelProbabilities, *, counts: Counter[str], folders: bool = True
 ) -> Iterator[bytes]:
     """The label file in blocks: absolute paths, which hold anywhere, or without `folders` those within the sources.
 
@@ -115,12 +115,12 @@ def stream_duplicate_file(
     """
     yield _encode([_HEADER])
     decided = list(decisions)
-    found: dict[str, list[Subject]] = defaultdict(list)
+    found: dict[str, list[ImageRef]] = defaultdict(list)
     for subject in find_by_contents(gallery, {image.sha256 for one in decided for image in one.images}):
         found[subject.sha256].append(subject)
     for decision in decided:
         same = [now for sha256 in {image.sha256 for image in decision.images} for now in found[sha256]]
-        images = sorted(find_images(decision.images, same), key=lambda image: image.image_id)
+        images = sorted(match_images(decision.images, same), key=lambda image: image.image_id)
         if len(images) < len(decision.images):
             continue
         kept = {image.image_id for image in images}

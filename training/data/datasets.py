@@ -12,7 +12,7 @@ from index.errors import ImageError, InputError
 from index.evaluation.groups import COLUMN
 from index.evaluation.metrics import DEFAULT_KS
 from index.images.image_files import read_image
-from index.labels.decided_labels import read_current_catalog, read_label_trust
+from index.labels.decided_labels import read_current_catalog, read_label_probabilities
 from index.labels.decision_files import read_trust
 from index.sources.folder_walk import walk_folder
 from index.sources.local_source import find_folder_around
@@ -144,7 +144,7 @@ def _list_gallery(gallery: Path, *, split_column: str | None = None) -> tuple[Da
     """
     shown = printable_path(gallery)
     records, splits, unreadable = [], dict[str, str](), 0
-    trust = read_label_trust(gallery)
+    trust = read_label_probabilities(gallery)
     with read_current_catalog(gallery, decided=True) as catalog:
         sources = catalog.sources()
         for row in catalog.rows(status="indexed"):

@@ -86,7 +86,7 @@ class Team:
             return act()
         if self.is_first:
             value = act()
-            self.ask(None, value)
+            self.call_on_others(None, value)
             return value
         while True:
             received: list[Any] = [None]
@@ -97,7 +97,7 @@ class Team:
                 return value
             function(*arguments)
 
-    def ask(self, function: Callable[..., object] | None, *arguments: Any) -> None:
+    def call_on_others(self, function: Callable[..., object] | None, *arguments: Any) -> None:
         """On rank 0: call this function in the others, which wait in `run_on_rank0`; None ends their waiting."""
         if self.size > 1:
             dist.broadcast_object_list([(function, arguments)], 0, group=self._control)
@@ -118,7 +118,7 @@ class Team:
         dist.gather_object(value, found, group=self._control)
         return found or []
 
-    def hand_out(self, values: list[Value] | None) -> Value:
+    def scatter(self, values: list[Value] | None) -> Value:
         """One of rank 0's values, of which there are as many as ranks."""
         own: list[Any] = [None]
         dist.scatter_object_list(own, values, src=0, group=self._control)
@@ -130,7 +130,7 @@ class Team:
         place = self.rank if rank is None else rank
         return slice(count * place // self.size, count * (place + 1) // self.size)
 
-    def with_others(self, own: Tensor, count: int) -> Tensor:
+    def gather_rows(self, own: Tensor, count: int) -> Tensor:
         """(count, …) on all ranks, from the (n, …) of each rank; gradients reach the rank's own rows.
 
         Every rank computes the loss of the whole batch, so that gradients summed by `share` equal those of one process.
@@ -161,7 +161,7 @@ class Team:
         shared.register_comm_hook(None, lambda _, bucket: _sum_gradients(bucket))
         return shared
 
-    def agree(self, parameters: Iterable[nn.Parameter]) -> None:
+    def broadcast_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Give all ranks the gradients of rank 0."""
         if self.size > 1:
             for parameter in parameters:
@@ -216,7 +216,7 @@ def require_same_files(records: Sequence[Record]) -> None:
     if team.size > 1:
         paths = [record.path for record in records]
         sizes = [_size(path) for path in paths]
-        team.ask(_compare_files, paths, sizes)
+        team.call_on_others(_compare_files, paths, sizes)
         _compare_files(paths, sizes)
 
 

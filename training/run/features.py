@@ -57,7 +57,7 @@ def extract_together(
     """`extract_features` on rank 0, with a part by each process; the store of rank 0 has all features."""
     team = current_team()
     if team.size > 1:
-        team.ask(_help_extracting, paths, views, SentExtractor.of(extractor))
+        team.call_on_others(_help_extracting, paths, views, SentExtractor.of(extractor))
 
     def tell_all(done: int, _: int) -> None:
         progress(min(done * team.size, len(paths)), len(paths))
@@ -93,7 +93,7 @@ def _extract_part(
         store.read_again()  # what the others have put into the same folder
         known = [list(dict.fromkeys(one.hashes)) for one in found]
         wanted = [[sha256 for sha256 in hashes if sha256 not in store] for hashes in known]
-        own_hashes = team.hand_out(wanted if team.is_first else None)
+        own_hashes = team.scatter(wanted if team.is_first else None)
         for start in range(0, max(team.gather_values(len(own_hashes))), _PIECE):
             piece = own_hashes[start : start + _PIECE]
             sent: tuple[list[str], Features] | None = (piece, store.load(piece)) if piece else None

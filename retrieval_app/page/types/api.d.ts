@@ -2760,18 +2760,18 @@ export interface components {
             /** Agreement */
             agreement: number;
             /**
-             * Overlooked
+             * False Negative Rates
              * @description shares of the wrong labels that they called right
              */
-            overlooked: [
+            false_negative_rates: [
                 number,
                 number
             ];
             /**
-             * Invented
+             * False Positive Rates
              * @description shares of the right labels that they called wrong
              */
-            invented: [
+            false_positive_rates: [
                 number,
                 number
             ];

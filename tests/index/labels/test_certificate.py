@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from index.arrays import Doubles, Mask
-from index.labels.certificate import LabelSample, Look
+from index.labels.certificate import Draw, LabelSample
 
 ALPHA = 0.05
 
@@ -50,10 +50,10 @@ def test_draws_estimate_the_number_of_wrong_labels_without_bias() -> None:
     for _ in range(4000):
         sample = LabelSample(p_error, alpha=ALPHA)
         left = wrong.sum()
-        for estimate, look in zip(estimates, sample.draw(2, most=2, random=random), strict=True):
-            assert look.probability is not None
-            estimate.append(wrong[look.place] / look.probability - left)
-            left -= wrong[look.place]
+        for estimate, draw in zip(estimates, sample.draw(2, most=2, random=random), strict=True):
+            assert draw.probability is not None
+            estimate.append(wrong[draw.position] / draw.probability - left)
+            left -= wrong[draw.position]
     for estimate in estimates:
         assert abs(np.mean(estimate)) < 4 * np.std(estimate) / np.sqrt(len(estimate))
 
@@ -67,7 +67,7 @@ def test_the_bound_is_the_least_number_that_is_refuted(data: st.DataObject) -> N
     for _ in range(data.draw(st.integers(0, 6))):
         sample.draw(data.draw(st.integers(1, 5)), most=data.draw(st.integers(0, 3)), random=random)
         sample.answer(wrong)
-    unseen, bound = count - len(sample.looks), sample.most_wrong()
+    unseen, bound = count - len(sample.draws), sample.most_wrong()
     assert 0 <= bound <= unseen
     assert [sample.proves(most) for most in range(unseen + 1)] == [most >= bound for most in range(unseen + 1)]
 
@@ -78,7 +78,7 @@ def test_every_label_is_drawn_once_and_all_looks_prove_everything() -> None:
     while sample.draw(7, most=2, random=random):
         sample.answer(np.zeros(50, dtype=bool))
         bounds.append(sample.most_wrong())
-    assert sorted(look.place for look in sample.looks) == list(range(50))
+    assert sorted(draw.position for draw in sample.draws) == list(range(50))
     assert bounds[0] == 50
     assert bounds[-1] == 0
     assert all(later <= before for before, later in pairwise(bounds))
@@ -88,13 +88,13 @@ def test_an_answer_taken_back_undoes_what_followed_from_it() -> None:
     wrong = np.zeros(200, dtype=bool)
     sample = audit(np.full(200, 0.01), wrong, most=20, seed=0)
     assert sample.proves(20)
-    back = LabelSample(np.full(200, 0.01), sample.looks, [None, *sample.answers[1:]], alpha=ALPHA)
-    assert back.pending == [sample.looks[0].place]
-    assert back.most_wrong() == 200 - len(sample.looks) + 1
+    back = LabelSample(np.full(200, 0.01), sample.draws, [None, *sample.answers[1:]], alpha=ALPHA)
+    assert back.pending == [sample.draws[0].position]
+    assert back.most_wrong() == 200 - len(sample.draws) + 1
 
 
 def test_looks_of_ones_own_count_as_looks_but_prove_nothing_about_others() -> None:
-    chosen = [Look(place) for place in range(30)]
+    chosen = [Draw(position) for position in range(30)]
     sample = LabelSample(np.full(100, 0.5), chosen, [True] * 10 + [False] * 20, alpha=ALPHA)
     assert sample.found == 10
     assert sample.most_wrong() == 70
@@ -114,7 +114,7 @@ def test_fewer_looks_are_needed_where_probabilities_are_good() -> None:
     random = np.random.default_rng(0)
     wrong = random.random(2000) < 0.06
     good, useless = np.where(wrong, 0.9, 0.005), np.full(2000, 0.06)
-    looks = [len(audit(p, wrong, most=40, seed=0, at_a_time=12).looks) for p in (good, useless)]
+    looks = [len(audit(p, wrong, most=40, seed=0, at_a_time=12).draws) for p in (good, useless)]
     assert looks[0] < looks[1] / 2
     start = LabelSample(good, alpha=ALPHA)
     assert looks[0] / 2 < start.expect_looks(most=40, random=random, at_a_time=12) < looks[0] * 2

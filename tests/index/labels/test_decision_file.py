@@ -6,10 +6,10 @@ import pytest
 
 from index.errors import InputError
 from index.labels.decision_files import match_decisions
-from index.labels.decisions import CHANGE, DROP, LabelDecision, Subject, check_label, check_label_decision
+from index.labels.decisions import CHANGE, DROP, ImageRef, LabelDecision, check_label, check_label_decision
 
 A, B = "a" * 64, "b" * 64
-KNOWN = [Subject(1, A, "cat", "/photos/x.png"), Subject(2, B, "dog", "/photos/y.png")]
+KNOWN = [ImageRef(1, A, "cat", "/photos/x.png"), ImageRef(2, B, "dog", "/photos/y.png")]
 HEADER = "path,sha256,label,decision,new_label\n"
 
 

@@ -365,10 +365,10 @@ class FinetuneLoop:
         loss = backward_in_chunks(
             self._shared,
             views.to(self._device, non_blocking=True),
-            lambda own: self._loss(self._team.with_others(own[: part.stop - part.start], len(rows)), batch),
+            lambda own: self._loss(self._team.gather_rows(own[: part.stop - part.start], len(rows)), batch),
             chunk=self._options.micro_batch_size,
         )
-        self._team.agree(self._loss.parameters())
+        self._team.broadcast_gradients(self._loss.parameters())
         penalty()
         nn.utils.clip_grad_norm_([p for p in self.model.parameters() if p.requires_grad], MAX_NORM)
         self._optimizer.step()

@@ -218,7 +218,7 @@ def prepare_loop(
     images, decoding, features = prepared.training.images, prepared.decoding, prepared.training.features
     assert decoding is not None
     paths = [image.path for image in images]
-    team.ask(help_decoding, paths, decoding, extractor.preprocess)
+    team.call_on_others(help_decoding, paths, decoding, extractor.preprocess)
     pixels = decode_images(
         paths,
         decoding,
@@ -243,7 +243,9 @@ def prepare_loop(
         begun = {name: tensor.detach().cpu() for name, tensor in pack_modules(loss=loss).items()}
         sent = replace(task, guidance=None if task.guidance is None else deepcopy(task.guidance).cpu())
         at_first = deepcopy(start).cpu()
-        team.ask(help_training, sent, decoding, SentExtractor.of(extractor), at_first, begun, model.precision)
+        team.call_on_others(
+            help_training, sent, decoding, SentExtractor.of(extractor), at_first, begun, model.precision
+        )
     return open_loop(
         task,
         model,
