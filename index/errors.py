@@ -91,7 +91,7 @@ class ImageError(RetrievalError):
         self.path, self.reason, self.detail = printable_path(path), reason, detail
 
     def apart(self) -> "ImageError":
-        """The same error to be kept: without the frames it was raised through, which hold the file's bytes."""
+        """Copy of the error without its traceback, whose frames hold the file's bytes."""
         return ImageError(path=self.path, reason=self.reason, detail=self.detail)
 
 

@@ -12,6 +12,9 @@ RETIRED = re.compile(
     r"class-whitened|--(hold|trial|unfreeze|copies|network-[a-z-]+))(?![\w-])",
     re.IGNORECASE,
 )
+FIRST_WORDS = re.compile(r"(As|The same|Of|Those|These|With|From)\b")
+"""Beginnings of a docstring that do not name its subject."""
+NOT_YET = ("index/gallery/", "index/model/", "retrieval_app/gradio_app/", "search_engine.py", "finetuning/data.py")
 PACKAGES = ("index", "training", "export", "retrieval_app")
 PAGES = ("page/static", "reports/templates")
 _SENTENCE = re.compile(r"\w \w")
@@ -39,3 +42,16 @@ def test_no_text_that_users_read_has_a_retired_term() -> None:
         for match in RETIRED.finditer(text)
     ]
     assert not found, "use the words of docs/glossary.md:\n" + "\n".join(found)
+
+
+def test_docstrings_begin_with_the_noun_or_the_verb() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {text.splitlines()[0]}"
+        for package in PACKAGES
+        for path in sorted((ROOT / package).rglob("*.py"))
+        if not any(name in str(path.relative_to(ROOT)) for name in NOT_YET)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if isinstance(text := node.value.value, str) and FIRST_WORDS.match(text)
+    ]
+    assert not found, "name what it is, then say more:\n" + "\n".join(found)

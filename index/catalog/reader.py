@@ -237,7 +237,7 @@ class Catalog:
         check_names(where, self._connection, has_decided=bool(self._decided.by_id))
 
     def fingerprints(self) -> tuple[Ids, Ids, Mask]:
-        """Of the indexed rows, in id order: (N,) int64 ids, perceptual hashes, and (N,) bool: which have a label."""
+        """Arrays over the indexed rows, by id: (N,) int64 ids, perceptual hashes, and (N,) bool: which have a label."""
         query = "SELECT id, phash, label IS NOT NULL FROM images WHERE status = 'indexed' ORDER BY id"
         table: Ids = np.array(self._connection.execute(query).fetchall(), dtype=np.int64).reshape(-1, 3)
         return table[:, 0].copy(), table[:, 1].copy(), table[:, 2] == 1
@@ -274,7 +274,7 @@ class Catalog:
         return dict(self._connection.execute(query).fetchall())
 
     def indexed_labels(self, *, limit: int) -> dict[str, Any]:
-        """Of the indexed rows: the `count` of labels, of `images` with one, and images by label of the `largest`."""
+        """Counts over the indexed rows: labels (`count`), `images` with a label, and images of the `largest` labels."""
         query = (
             "SELECT label, rows, count(*) OVER (), sum(rows) OVER () FROM (SELECT label, count(*) AS rows "
             "FROM images NOT INDEXED WHERE status = 'indexed' AND label IS NOT NULL GROUP BY label) "

@@ -276,7 +276,7 @@ def pair_by_time(times: Seconds) -> Pairs:
 
 
 def keep_alike(pairs: Pairs, vectors: Floats, labels: Labels, *, others: Pairs | None = None) -> Pairs:
-    """Those of (P, 2) close pairs of rows that are similar because they are close; none where closeness tells nothing.
+    """Similar pairs among (P, 2) close pairs of rows; none where close pairs are no more similar than others.
 
     The level is found from pairs of one label, without the pairs `others`, which are close in another way.
     """

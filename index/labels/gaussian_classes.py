@@ -125,7 +125,7 @@ class GaussianClasses:
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """Of weighted rows: (C,) weights, (C, d) sums and (d, d) scatter about 0."""
+    """Class statistics of weighted rows: (C,) weights, (C, d) sums and (d, d) scatter about 0."""
 
     weights: Doubles
     rows: Doubles

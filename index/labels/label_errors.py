@@ -190,13 +190,13 @@ class TwoPasses:
         return scores.calibrate(before=before), make
 
     def _second_pass(self, alike: LookAlikes) -> Iterator[tuple[Ids, Floats]]:
-        """As `blocks`; the look-alikes are scored on the way."""
+        """Iterate over `blocks`, and score the look-alikes on the way."""
         for rows, confidences in self.blocks():
             alike.add(rows, confidences)
             yield rows, confidences
 
     def _first_pass(self, suggestions: SuggestionScores) -> Iterator[tuple[Ids, Floats]]:
-        """As `blocks` before `reweight`; the suggestions are scored on the way."""
+        """Iterate over `blocks` before `reweight`, and score the suggestions on the way."""
         (regression,) = self._regressions
         unseen_rows, unseen = np.empty(0, dtype=np.int64), np.empty((0, self.count), dtype=np.float32)
         if suggestions.simulates:

@@ -72,7 +72,7 @@ class LeaveOneOut:
         self._fit(given, ridges)
 
     def reweighted(self, weights: Doubles, *, ridges: Sequence[float]) -> "LeaveOneOut":
-        """The same rows with other (N,) weights."""
+        """Copy that is fitted with other (N,) weights."""
         other = copy(self)
         other._fit(weights, ridges)
         return other

@@ -73,13 +73,13 @@ class LabelPrior:
     before: Labels
 
     def take(self, rows: Labels, *, classes: Labels, labels: Labels) -> "LabelPrior":
-        """Those of (n,) images, whose (n,) labels are numbered by the rising `classes`; others before are forgotten."""
+        """Prior of (n,) images, with labels renumbered by the sorted `classes`; other earlier labels are lost."""
         before = self.before[rows]
         place = np.searchsorted(classes, before).clip(max=len(classes) - 1)
         return LabelPrior(self.p_right[rows], np.where(classes[place] == before, place, labels))
 
     def at(self, rows: Labels) -> "LabelPrior":
-        """Those of some images, with the same numbers of labels."""
+        """Prior of some images, without renumbering."""
         return LabelPrior(self.p_right[rows], self.before[rows])
 
 

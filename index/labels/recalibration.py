@@ -31,7 +31,7 @@ class Recalibration:
 
     @classmethod
     def fit(cls, p: Doubles, found: Mask) -> "Recalibration":
-        """From (n,) probabilities of what people looked at, and whether it was so."""
+        """Fit to (n,) probabilities of reviewed statements, and whether each was true."""
         inputs, targets = _inputs(p), found.astype(np.float64)
         usual = np.array([0.0, 1.0])
 

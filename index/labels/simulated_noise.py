@@ -91,7 +91,7 @@ class LabelScores:
 
     @classmethod
     def by_frequency(cls, labels: Labels, *, count: int, simulates: bool = True) -> "LabelScores":
-        """With wrong labels drawn by their frequency, for labels too many for a noise model of every pair."""
+        """Scores with wrong labels drawn by frequency, for too many labels for a noise model of every pair."""
         drawn = draw_labels(labels, each=count_simulated(len(labels)) if simulates else 0)
         wrong = np.where(drawn == labels[:, None], (drawn + 1) % count, drawn)  # the next label, where it drew its own
         return cls(labels, wrong, drawn, count=count)

@@ -121,7 +121,7 @@ class ExpectedRight:
 
 
 def expect_right(images: int, right: float) -> ExpectedRight:
-    """Of the images that stay, and the expected number of right labels among them."""
+    """Expected share of right labels, by the number of images that stay and the expected number of right labels."""
     wrong = 1 - right / images if images else 0.0
     return ExpectedRight(images, 1 - wrong, max(0.0, 1 - _MORE * wrong - _POINT), min(1.0, 1 - _FEWER * wrong))
 

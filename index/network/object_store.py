@@ -55,7 +55,7 @@ class BucketStore:
             raise InputError(f"not the name of a bucket: {seen}", at=name) from error
 
     def walk(self) -> Iterator[FoundItem]:
-        """As the bucket lists it, without the empty objects that mark folders."""
+        """Items in the order of the bucket's listing, without the empty objects that mark folders."""
         last: FoundItem | None = None
         with self._naming_errors():
             for found in chain.from_iterable(obstore.list(self._store, prefix=self._prefix or None)):

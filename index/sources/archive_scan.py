@@ -60,7 +60,7 @@ def scan_archive(file: Path, *, archive: str) -> Iterator[FoundItem]:
 
 
 def scan_shard(found: FoundItem, spool: Callable[[], Spooled]) -> Iterator[FoundItem]:
-    """As `scan_archive`, of an archive that `spool` makes readable."""
+    """Members of an archive that `spool` makes readable; see `scan_archive`."""
     archive = found.path
     folder = "" if archive.startswith("/") else archive[: archive.rfind("/") + 1]
     whole = FoundItem(archive, found.size_bytes, found.mtime_ns, label=folder_label(folder))

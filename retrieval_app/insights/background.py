@@ -134,7 +134,7 @@ class Insights:
             self._gallery = gallery
 
     def wait(self, name: Name, *, timeout: float | None = None) -> Computed[Any]:
-        """As `get`, once it is computed or `timeout` seconds have passed."""
+        """Get a result once it is computed or `timeout` seconds have passed."""
         asked, task = self.get(name), self._tasks[name]
         with self._changed:
             self._changed.wait_for(lambda: not task.is_computing, timeout)

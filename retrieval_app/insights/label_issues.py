@@ -38,7 +38,7 @@ def find_label_issues(
 
 
 def _name_contents(found: LabelIssues, gallery: Gallery) -> LabelIssues:
-    """With the SHA-256 of the images."""
+    """Add the SHA-256 of the images."""
     with gallery.catalog() as catalog:
         contents = catalog.contents(issue.id for issue in found.items)
     return replace(found, items=tuple(replace(issue, sha256=contents[issue.id]) for issue in found.items))

@@ -35,7 +35,7 @@ class MapLayout(Answer):
     labels: list[str]
 
     def with_decisions(self, decided: DecidedRows) -> "MapLayout":
-        """The same places with decided labels, without dropped images."""
+        """Layout with decided labels, without dropped images."""
         dropped = set(decided.left_out.tolist())
         shown = [place for place, number in enumerate(self.ids) if number not in dropped]
         ids = [self.ids[place] for place in shown]

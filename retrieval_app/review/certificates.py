@@ -119,7 +119,7 @@ class Certificate:
 
     @property
     def bound(self) -> float:
-        """As a share of the labels that are left."""
+        """Upper bound of the share of wrong labels among the labels that are left."""
         return self.most_wrong / max(self.labels_left, 1)
 
     @property

@@ -52,7 +52,7 @@ class Leaks:
 
     @property
     def image_ids(self) -> list[int]:
-        """Of all images in leaks."""
+        """Ids of all images in leaks."""
         return [image.id for leak in self.items for image in leak.images]
 
     def to_json(self, *, limit: int) -> dict[str, Any]:

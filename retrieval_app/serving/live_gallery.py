@@ -37,7 +37,7 @@ class Snapshot:
     wide_embedder: Embedder
 
     def view(self, output: str) -> "Snapshot":
-        """The same version, searched by another of its outputs; an InputError where it has no such vectors."""
+        """View of the version by another output of the model; an InputError where it has no such vectors."""
         gallery = self.gallery.view(output)
         return self if gallery is self.gallery else replace(self, gallery=gallery)
 

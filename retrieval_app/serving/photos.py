@@ -140,7 +140,7 @@ def encode_small(image: Image.Image, *, side: int, **options: Any) -> bytes:
 def decode_in_turn(
     data: bytes, *, name: str, target_side: int, max_pixels: int = MAX_PIXELS, cheap_only: bool = False
 ) -> Image.Image:
-    """As `decode_image`, large images one at a time; with `cheap_only` an OutOfTurnError for what may cost much."""
+    """Decode an image, large ones one at a time; with `cheap_only` an OutOfTurnError for costly images."""
     if cheap_only and not is_cheap(data):
         raise OutOfTurnError(name)
     decode = partial(decode_image, data, name=name, target_side=target_side)

@@ -257,7 +257,7 @@ def _open_batch(proto: onnx.ModelProto, image: ImageInput) -> onnx.ModelProto:
 
 
 def _fold_constants(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The same model, with all that no image changes computed by ONNX Runtime."""
+    """Constant folding by ONNX Runtime: nodes that do not depend on the image become constants."""
     options = _RUNTIME.SessionOptions()
     options.log_severity_level = 4
     options.graph_optimization_level = _RUNTIME.GraphOptimizationLevel.ORT_ENABLE_BASIC

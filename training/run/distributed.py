@@ -44,7 +44,7 @@ class ProcessRank:
 
     @classmethod
     def read(cls, variables: Mapping[str, str] = os.environ) -> "ProcessRank":
-        """From torchrun's environment variables; alone without them."""
+        """Rank by torchrun's environment variables; without them the only process."""
         if variables.get("WORLD_SIZE", "1") == "1":
             return cls()
         if missing := [name for name in _VARIABLES if name not in variables]:
@@ -111,7 +111,7 @@ class Team:
         return found
 
     def collect_values(self, value: Value) -> list[Value]:
-        """The same on rank 0; an empty list on the others."""
+        """Values of all ranks, in order, on rank 0; an empty list on the others."""
         if self.size == 1:
             return [value]
         found: list[Any] | None = [None] * self.size if self.is_first else None

@@ -45,7 +45,7 @@ class SentExtractor:
         )
 
     def open(self, machine: Machine) -> Extractor:
-        """The same extractor on this process's device."""
+        """Extractor on this process's device."""
         backbone = rebuild_backbone(self.name, self.weights, side=self.side)
         seeing = with_features(backbone, view=self.view, pooling=self.pooling, side=self.side)
         return Extractor(seeing, self.preprocess, device=machine.device, precision=self.precision)

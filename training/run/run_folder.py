@@ -203,11 +203,11 @@ class RunFolder:
         return document
 
     def find_json(self, name: str) -> dict[str, Any] | None:
-        """The same; None if it does not exist."""
+        """Read a JSON file; None if it does not exist."""
         return self.read_json(name) if (self.path / name).exists() else None
 
     def keep_json(self, name: str, make: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-        """The same, written first if it does not exist."""
+        """Read a JSON file; write it first if it does not exist."""
         if not (self.path / name).exists():
             self.write_json(name, make())
         return self.read_json(name)

@@ -49,7 +49,7 @@ class Budget:
         return time.perf_counter() - self._begun
 
     def limit_preparation(self, on_images: OnImages) -> OnImages:
-        """The same callback, which raises `OutOfTimeError` where a step of preparation would not end in time."""
+        """Callback that raises `OutOfTimeError` where a step of preparation would not end in time."""
         if self.limit_s is None:
             return on_images
         limit_s, first = self.limit_s - self.reserved_s, dict[str, tuple[float, int]]()

@@ -46,7 +46,7 @@ from training.run.phases import (
 from training.run.searches import embed_features
 
 Weights = dict[str, Tensor]
-"""Those that training moves, by name as `NetworkModel.moving` has them."""
+"""Weights that training changes, by name, as `NetworkModel.moving` has them."""
 WARM_UP = 0.1  # of all steps
 _TICKS = 1000  # that a time budget has in the place of steps
 MAX_NORM = 5.0  # of the gradient; that of Proxy-Anchor is some 1 to 10

@@ -133,7 +133,7 @@ export function gallery() {
   return described;
 }
 
-/** The same where a failure may be ignored: the frame shows it. @param {(facts: GalleryFacts) => void} use */
+/** Facts of the gallery where a failure may be ignored: the frame shows it. @param {(facts: GalleryFacts) => void} use */
 export const withGallery = use => gallery().then(use, () => {});
 
 /** What it is once its calibration is no longer on its way; null where the server is gone. */

@@ -108,7 +108,7 @@ export function shownText(text) {
   );
 }
 
-/** The same as children of an element, in which a line may break behind the marks between words: `029.American_Crow`. */
+/** Text as children of an element, where a line may break behind the marks between words: `029.American_Crow`. */
 export const shownName = text =>
   shownText(text)
     .split(/(?<=[^_./-][_./-])(?=[^_./-])/)

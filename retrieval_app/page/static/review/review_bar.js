@@ -14,7 +14,7 @@ const PATHS = 'paths';
 const STATES = {open: 'To decide', decided: 'Decided', set_aside: 'Set aside', all: 'All'};
 export const LIST_STATES = /** @type {const} */ (['open', 'decided', 'all']);
 export const LABEL_STATES = /** @type {const} */ (['open', 'decided', 'set_aside', 'all']);
-/** Those and the images that were drawn for a certificate. */
+/** States of a label list, with the images that were drawn for a certificate. */
 export const LABEL_LISTS = /** @type {const} */ ([...LABEL_STATES, 'sample']);
 
 /** In which state an item is. @param {{decision: {decision: string} | null}} item */
