@@ -1,6 +1,6 @@
 """Every expected failure of the project.
 
-RetrievalError                    anything a user can cause and mend; the command line prints it, exit 1
+RetrievalError                    anything a user can cause and fix; the command line prints it, exit 1
 ├── InputError                    a path, file or option that cannot be used as given
 │   └── UnknownImageError         an id that no member of a gallery has
 ├── ImageError                    one image that cannot be used; `reason` is a short stable code
@@ -49,7 +49,7 @@ EXTRAS = {
 """By the name that is imported."""
 
 DAMAGE_ADVICE = (
-    "; mend it with `retrieval index repair`, or go back a version with `retrieval index rollback`: images, uploads "
+    "; repair it with `retrieval index repair`, or go back a version with `retrieval index rollback`: images, uploads "
     "and decisions are kept"
 )
 

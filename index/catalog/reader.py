@@ -202,12 +202,12 @@ class Catalog:
         yield from self._connection.execute(query, (json.dumps(list(contents)),))
 
     def indexed_ids(self) -> Ids:
-        """(N,) int64 ids of the indexed rows in rising order."""
+        """(N,) int64 ids of the indexed rows in ascending order."""
         rows = self._connection.execute("SELECT id FROM images WHERE status = 'indexed' ORDER BY id")
         return np.fromiter(chain.from_iterable(rows), dtype=np.int64)
 
     def matching_ids(self, where: Condition, *, status: str | None = "indexed") -> Ids:
-        """(N,) int64 rising ids of the rows that a filter keeps, of one status or any."""
+        """(N,) int64 ascending ids of the rows that a filter keeps, of one status or any."""
         found = self.find_matching(where, status=status)
         rows = self._connection.execute(f"{found.text} ORDER BY id", found.values)
         return np.fromiter(chain.from_iterable(rows), dtype=np.int64)
@@ -285,7 +285,7 @@ class Catalog:
         return {"count": labels, "images": labelled, "largest": {label: rows for label, rows, _, _ in largest}}
 
     def count_orphans(self) -> int:
-        """Duplicates without an indexed row that they repeat; never in a sound catalogue."""
+        """Duplicates without an indexed row that they repeat; never in a valid catalogue."""
         return int(
             self._ask(
                 "SELECT count(*) FROM images d LEFT JOIN images k ON k.id = d.keeper AND k.status = 'indexed' "

@@ -22,7 +22,7 @@ from index.vectors.exact import limit_cosines, multiply_pairs
 from index.versions.manifest import CATALOG_NAME
 
 ReadVectors = Callable[[Ids], Vectors]
-"""The (n, D) float32 unit rows of (n,) int64 ids, in their order; called with rising ids."""
+"""The (n, D) float32 unit rows of (n,) int64 ids, in their order; called with ascending ids."""
 
 Rows = npt.NDArray[np.intp]
 _STREAM_ROWS = 4096  # between two reports of progress
@@ -159,8 +159,8 @@ class KeptImages:
 
     def _read_any(self, ids: Ids) -> Vectors:
         """The vectors of ids in any order."""
-        rising, places = np.unique(ids, return_inverse=True)
-        return self._read(rising)[places]
+        ascending, places = np.unique(ids, return_inverse=True)
+        return self._read(ascending)[places]
 
 
 class _Nearest:
@@ -192,7 +192,7 @@ def _cut_evenly(pairs: Iterable[tuple[Rows, Rows]]) -> Iterator[tuple[Rows, Rows
 
 
 def find_near_hashes(hashes: Ids, others: Ids, *, max_distance: int) -> Iterator[tuple[Rows, Rows]]:
-    """Pairs of (n,) and (m,) perceptual hashes that differ in few bits: blocks of (P,) rows and rising (P,) places."""
+    """Pairs of (n,) and (m,) perceptual hashes that differ in few bits, as blocks of (P,) rows and sorted positions."""
     for start in range(0, len(others), _TILE_PLACES):
         tile = others[start : start + _TILE_PLACES]
         for first in range(0, len(hashes), _TILE_ROWS):
@@ -207,8 +207,8 @@ def measure_pairs(ids: Ids, others: Ids, read: ReadVectors) -> Floats:
     for start in range(0, len(ids), PAIRS_AT_ONCE):
         part, sides = slice(start, start + PAIRS_AT_ONCE), []
         for side in (ids[part], others[part]):
-            rising, places = np.unique(side, return_inverse=True)
-            sides.append((read(rising), places))
+            ascending, places = np.unique(side, return_inverse=True)
+            sides.append((read(ascending), places))
         (left, rows), (right, other_rows) = sides
         cosines[part] = limit_cosines(multiply_pairs(left, right, rows, other_rows))
     return cosines
@@ -236,7 +236,7 @@ def find_gallery_duplicates(
     config: DuplicateConfig | None,
     progress: Progress = no_progress,
 ) -> dict[int, int]:
-    """The kept image of every near-duplicate of a gallery, by rising id; without `config` of equal files only.
+    """The kept image of every near-duplicate of a gallery, by ascending id; without `config` of equal files only.
 
     The first of a group is kept: indexed images come first, then labelled ones, then smaller ids. An image that the
     build left out stays in the group of its kept image.

@@ -296,7 +296,7 @@ def find_level(near: Floats, far: Floats) -> float | None:
         return None
     slices = int(np.log2(max(1.0, min(len(near), len(far)) / _LEAST_EXPECTED)))
     levels = np.quantile(far, 1 - 0.5 ** np.arange(slices + 1))
-    above = (near[:, None] >= levels).sum(axis=0)  # (slices + 1,), falling
+    above = (near[:, None] >= levels).sum(axis=0)  # (slices + 1,), descending
     found = above - np.append(above[1:], 0)
     share = 0.5 ** np.minimum(np.arange(1, slices + 2), slices)
     frequent = found >= _LIFT * share * len(near)

@@ -23,8 +23,8 @@ EDGES = np.array([0.003, 0.01, 0.03, 0.1, 0.3, 0.6, 0.9])
 """Probabilities of a label error between strata; the images of one stratum are drawn equally often."""
 _STRENGTH = 20.0  # answers that the prior error rate of a stratum counts as
 _MIN_RATE, _MAX_RATE = 1e-3, 0.999  # limits of the error rate of a stratum
-_LEAST_WEIGHT = 0.5  # of an image that is drawn, per share of labels that may be wrong
-_BETS = np.geomspace(0.01, 0.99, 16)  # as shares of the greatest possible one
+_LEAST_WEIGHT = 0.5  # least sampling weight, as a multiple of the share of labels that may be wrong
+_BETS = np.geomspace(0.01, 0.99, 16)  # candidate bets, as shares of the greatest possible bet
 _TRIES, _MANY = 3, 20_000  # simulated samples that estimate how many looks it takes
 
 
@@ -32,8 +32,8 @@ _TRIES, _MANY = 3, 20_000  # simulated samples that estimate how many looks it t
 class Draw:
     """An image to review: drawn at random, or without a `probability` chosen by the reviewer."""
 
-    position: int  # of the image among the N labels
-    probability: float | None = None  # of this image among all that were not reviewed yet
+    position: int  # index of the image among the N labels
+    probability: float | None = None  # chance of this draw among the images without a review
     bet: float = 0.0  # on each wrong label more than expected, in 1 / images
 
 
@@ -76,12 +76,12 @@ class LabelSample:
         return max(low, 0)
 
     def proves(self, most: int) -> bool:
-        """Whether at most so many labels without an answer are wrong."""
+        """Whether the answers prove that at most `most` labels without an answer are wrong."""
         unseen = len(self._p_error) - len(self._answered())
         return most >= unseen or self._refutes(most + 1, np.ones(len(self._p_error), dtype=bool))
 
     def _refutes(self, wrong: int, within: Mask) -> bool:
-        """Whether the draws refute that so many labels without an answer are wrong, or more."""
+        """Whether the draws refute that `wrong` or more labels without an answer are wrong."""
         positions = np.array([draw.position for draw in self.draws], dtype=np.int64)
         is_wrong = np.array([answer is True for answer in self.answers], dtype=bool) & within[positions]
         total, found = wrong + int(is_wrong.sum()), is_wrong.cumsum() - is_wrong.astype(np.int64)  # before each draw

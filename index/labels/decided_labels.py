@@ -1,4 +1,4 @@
-"""Annotations of a gallery, label and group decisions and marks, applied to the rows of an open version."""
+"""Annotations of a gallery: label and group decisions and marks, applied to the rows of an open version."""
 
 import os
 import sqlite3
@@ -55,25 +55,25 @@ from index.versions.versions import holding_current
 DECISIONS_WAIT_S = 2.0  # while another program writes the decisions
 
 OpenGiven = Callable[[], AbstractContextManager[Catalog]]
-"""Opens the catalogue with its given labels."""
+"""Function that opens the catalogue with its given labels."""
 
 
 DroppedCopies: TypeAlias = Mapping[int, tuple[str | None, tuple[ImageRef, ...]]]
-"""Given label, and the kept images that get its label and tags, of each dropped near-duplicate by id."""
+"""Dropped near-duplicates by id: the given label, and the kept images that get the label and tags."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Annotations:
-    """The annotations at one moment, and the `rows` of a version that they change."""
+    """Annotations at one moment, and the `rows` of a version that they change."""
 
     rows: DecidedRows = NOTHING_DECIDED
     _file: tuple[int, ...] | None = None
     # It stays open to tell later commits by, and then never waits for a lock. To read the file's header instead is no
     # choice: closing the file would take away the locks that this process has on it.
     _connection: sqlite3.Connection | None = None
-    _version: int = 0  # of the data, as that connection tells it
+    _version: int = 0  # `data_version` of that connection
     _labels: LabelStates = ((0, {}),)
-    _ids: Mapping[LabelKey, tuple[int, ...]] = field(default_factory=dict)  # of images that a decision changes
+    _ids: Mapping[LabelKey, tuple[int, ...]] = field(default_factory=dict)  # images that each decision changes
     _marked: tuple[int, MarkedRows] = (0, NO_MARKS)  # the last step of marks, and what they say
     _copies: tuple[int, DroppedCopies] = (0, {})  # the last step about groups, and what all of these drop
 
@@ -100,7 +100,7 @@ class Annotations:
             return False
 
     def read_again(self, gallery: Path, open_given: OpenGiven, *, wait_s: float = DECISIONS_WAIT_S) -> "Annotations":
-        """The annotations of now; itself where none came since."""
+        """Current annotations; this object itself if nothing has changed."""
         if self.is_current(gallery):
             return self
         path = decisions_file(gallery)
@@ -151,13 +151,13 @@ class Annotations:
 
 @dataclass(frozen=True)
 class LabelProbabilities:
-    """How probably labels are right, by who set them: `decisions` that hold, in their order, also `open` ones."""
+    """Probabilities that labels are right, from the current `decisions` in order, `OPEN` ones included."""
 
     decisions: Mapping[LabelKey, LabelDecision]
 
     @cached_property
     def others(self) -> tuple[float, int] | None:
-        """`others_right` and `others_to` of the last bulk accept; None without one."""
+        """`others_right` and `others_to` of the last bulk accept; None without a bulk accept."""
         for one in reversed(list(self.decisions.values())):
             if one.others_right is not None and one.others_to is not None:
                 return one.others_right, one.others_to
@@ -184,7 +184,7 @@ class LabelProbabilities:
 
 
 def read_label_probabilities(gallery: Path) -> LabelProbabilities:
-    """How probably the labels of a gallery are right, by its decisions."""
+    """Probabilities that the labels of a gallery are right, by its decisions."""
     path = decisions_file(gallery)
     if not path.exists():
         return LabelProbabilities({})
@@ -195,7 +195,7 @@ def read_label_probabilities(gallery: Path) -> LabelProbabilities:
 
 @contextmanager
 def read_decided_catalog(gallery: Path, version: Version) -> Iterator[Catalog]:
-    """The catalogue of a version with its annotations, without opening the gallery."""
+    """Open the catalogue of a version with its annotations, without the gallery."""
     open_given = partial(read_catalog, version.folder / CATALOG_NAME)
     with open_given(decided=Annotations().read_again(gallery, open_given).rows) as catalog:
         yield catalog
@@ -218,7 +218,7 @@ def open_decisions(path: Path, *, wait_s: float) -> Iterator[sqlite3.Connection]
         elif code == "SQLITE_ERROR":
             advice = f"; {FOREIGN_TABLES}"
         elif code.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
-            advice = "; put a sound copy of the file back, or move it away to go on without the decisions in it"
+            advice = "; put an intact copy of the file back, or move it away to go on without the decisions in it"
         elif code.startswith("SQLITE_BUSY"):
             advice = "; another program is writing it; try again when that is done, and leave the file where it is"
         raise GalleryError(path, f"the label decisions cannot be read: {error}{advice}") from error
@@ -240,7 +240,7 @@ def _find_marked(marks: Sequence[Mark], open_given: OpenGiven) -> MarkedRows:
 
 
 def _find_dropped_copies(decisions: Sequence[DuplicateDecision], open_given: OpenGiven) -> DroppedCopies:
-    """The images that decisions about groups drop, of which the last about an image counts.
+    """Images that decisions about groups drop; the last decision about an image counts.
 
     None of a group is dropped where the gallery lacks a kept image, or where no kept image is indexed.
     """
@@ -271,7 +271,7 @@ def _find_dropped_copies(decisions: Sequence[DuplicateDecision], open_given: Ope
 
 
 def _drop_copies(copies: DroppedCopies, by_id: Mapping[int, DecidedRow], marked: MarkedRows) -> DecidedRows:
-    """Rows without the dropped copies, whose tags go to the kept images, and their only label to unlabelled ones."""
+    """Rows with dropped near-duplicates: their tags go to the kept images, their only label to unlabelled kept ones."""
     if not copies:
         return DecidedRows(by_id, marked)
     all_rows, tags = dict(by_id), {number: set(names) for number, names in marked.tags.items()}

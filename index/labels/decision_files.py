@@ -28,7 +28,7 @@ from index.labels.decisions import (
 from index.sources.table_rows import TableColumns, as_text, read_column, read_column_names
 from index.text import printable_path, valid_text
 
-LABEL_CONTROL, DROP_CONTROL = "label", "drop"  # of Label Studio's interface
+LABEL_CONTROL, DROP_CONTROL = "label", "drop"  # names of controls in Label Studio's interface
 HEADER = ("path", "label")
 _ROWS_AT_ONCE = 1000
 _LOCAL = "/data/local-files/?d="
@@ -148,7 +148,7 @@ def _read_fiftyone(document: dict[str, Any], file: Path, shown: str) -> Iterator
         if target is not None and not isinstance(target, str):
             raise InputError(f"{where}: expected a label or its place in `classes`, found {target!r}")
         path, decision = str(places.get(key, key)), DROP if target is None else CHANGE
-        is_suggestion = isinstance(value, dict) and "attributes" not in value  # as in our suggested.json
+        is_suggestion = isinstance(value, dict) and "attributes" not in value  # like our own suggested.json
         stated = more.get(P_RIGHT, more.get("confidence") if is_suggestion else None)
         p_right = parse_p_right(as_text(stated), where=where)
         p_right = MAX_UNREVIEWED_P_RIGHT if p_right is None else p_right

@@ -30,24 +30,24 @@ P_RIGHT, GIVEN = "p_right", "given"
 MAX_UNREVIEWED_P_RIGHT = 0.9999  # p_right at most where no person looked, as 1 says that one did
 MAX_LABEL_CHARACTERS = 200
 LabelKey = tuple[str, str | None]
-"""An image's SHA-256 and its given label: what a decision about the label holds for, wherever the image lies."""
+"""Key of a label decision: the image's SHA-256 and its given label, wherever the image lies."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _UNSEEN = ("Cc", "Cs", "Co", "Cn", "Zl", "Zp")  # categories of characters that no label has on purpose
 
 
 @dataclass(frozen=True, slots=True)
 class LabelDecision:
-    """What becomes of a label; `open` takes back what was decided about it."""
+    """Decision about a label; `open` undoes an earlier decision."""
 
     sha256: str
-    label: str | None  # as given; None without one
-    decision: str  # of `DECISIONS`, or `OPEN`; `set_aside`: out of training and results until another decision
+    label: str | None  # the given label; None without one
+    decision: str  # one of `DECISIONS`, or `OPEN`; `set_aside`: out of training and results until another decision
     new_label: str | None = None
-    image_id: int | None = None  # of the shown image; may be another's after the gallery was made anew
+    image_id: int | None = None  # id of the shown image; a rebuilt gallery may give it to another image
     path: str = ""
     source: DecisionSource = "person"
-    p_right: float = 1.0  # that the label it leaves is right; below 1 only where no person looked
-    others_right: float | None = None  # of a bulk accept: expected right share of images that were no label issues
+    p_right: float = 1.0  # probability that the resulting label is right; below 1 only without a review by a person
+    others_right: float | None = None  # in a bulk accept: expected share of right labels without a label issue
     others_to: int | None = None  # the greatest id of these images
     decided_at: str = ""  # UTC, ISO 8601; set by the store of decisions
     decided_by: str | None = field(default=None, compare=False)
@@ -61,12 +61,12 @@ class LabelDecision:
 
     @property
     def subject(self) -> str:
-        """What it is about, in a file of decisions."""
+        """Key of the decision in a file of decisions: image and label."""
         return f"{self.sha256}/{self.label or ''}"
 
     @property
     def meaning(self) -> tuple[str, str | None] | None:
-        """What was decided; None where it takes an earlier decision back."""
+        """Decision and new label; None where it undoes an earlier decision."""
         return None if self.decision == OPEN else (self.decision, self.new_label)
 
     @property
@@ -76,12 +76,12 @@ class LabelDecision:
 
     @property
     def leaves_out(self) -> bool:
-        """Whether the image takes no part in training and results."""
+        """Whether the image is left out of training and results."""
         return self.decision in (SET_ASIDE, DROP)
 
     @property
     def label_after(self) -> str | None:
-        """The label that it leaves the image with; None where the image is left out, or has no label."""
+        """Label of the image after the decision; None where the image is left out, or has no label."""
         if self.leaves_out:
             return None
         return self.new_label if self.decision == CHANGE else self.label
@@ -102,12 +102,12 @@ def parse_p_right(text: str | None, *, where: str) -> float | None:
     return p_right
 
 
-DUPLICATES, DIFFERENT = "duplicates", "different"  # as they are stored, and as the API has them
+DUPLICATES, DIFFERENT = "duplicates", "different"  # values in the database and in the API
 
 
 @dataclass(frozen=True, slots=True)
 class ImageRef:
-    """A decided image; `path` is absolute, with undecodable bytes as surrogates."""
+    """Reference to a decided image; `path` is absolute, with undecodable bytes as surrogates."""
 
     image_id: int
     sha256: str
@@ -143,15 +143,15 @@ class DuplicateDecision:
         return None if self.decision == OPEN else (self.decision, self.keep)
 
     def find_kept(self, images: Sequence[ImageRef]) -> tuple[int, ...]:
-        """The present ids of the kept images, given the present images of the group."""
+        """Current ids of the kept images, given the current images of the group."""
         kept = (image for image in self.images if image.image_id in self.keep)
         return tuple(sorted(now.image_id for now in match_images(kept, images)))
 
 
 def match_images(images: Iterable[ImageRef], here: Sequence[ImageRef]) -> list[ImageRef]:
-    """The present counterparts of decided images, of the same bytes; those without one are left out.
+    """Match decided images with present images of the same bytes; images without a match are left out.
 
-    Of several it is the one whose path is equal or ends most alike, then the one of the same id.
+    Among several candidates, an equal path wins, then the longest common end of the path, then an equal id.
     """
     left: dict[str, dict[int, ImageRef]] = {}
     for now in here:
@@ -172,7 +172,7 @@ def rank_path(path: str, other: str) -> tuple[bool, int]:
 
 
 def name_group(sha256s: Iterable[str]) -> str:
-    """The name of a group of images, the same for the same bytes in any order: 32 hexadecimal digits."""
+    """Name of a group of images, 32 hexadecimal digits, by their bytes in any order."""
     return hashlib.sha256("\n".join(sorted(sha256s)).encode("ascii", "backslashreplace")).hexdigest()[:32]
 
 
@@ -210,7 +210,7 @@ def tag_field(name: str) -> str:
 
 
 def check_mark(given: Mark) -> Mark:
-    """The mark as it is stored; an InputError where it is invalid."""
+    """Check a mark; returns it as it is stored, or raises an InputError."""
     check_sha256(given.sha256)
     if given.tag is not None:
         if given.value not in (PRESENT, None):
@@ -223,7 +223,7 @@ def check_mark(given: Mark) -> Mark:
 
 
 def check_label_decision(given: LabelDecision) -> LabelDecision:
-    """The decision as it is stored: a change to the label that the image has already keeps it."""
+    """Check a decision; returns it as it is stored: a change to the given label keeps the label."""
     check_sha256(given.sha256)
     if given.source not in SOURCES or not all(0 <= share <= 1 for share in (given.p_right, given.others_right or 0)):
         raise InputError(

@@ -18,7 +18,7 @@ from index.arrays import Doubles, Floats, Ids, Labels, normalise_rows
 from index.labels.leave_one_out import Tell, add_by_label, cut_rows, softmax
 
 FOLDS = 10
-SHRINKAGES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # of W towards a sphere, times the mean variance of a direction
+SHRINKAGES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # candidates for W, towards a sphere, in mean variances of a direction
 _TEMPERATURES = np.geomspace(0.02, 3, 28)
 _CHOOSING = 3  # folds by which shrinkage and temperature are chosen
 _WIDTH = 512  # directions of the most variance that are looked at

@@ -10,7 +10,7 @@ from index.arrays import UNLABELLED, Doubles, Ids, Labels, Vectors
 from index.labels.decisions import CHANGE, KEEP, LabelDecision, LabelKey
 from index.labels.kinds import KINDS, LIKELY_ERROR, PROPOSAL, IssueKind, IssueKinds
 from index.labels.label_errors import LabelErrors
-from index.labels.verdicts import AT_LEAST_RIGHT, Verdict, why_no_promise
+from index.labels.verdicts import AT_LEAST_RIGHT, VERDICTS, Verdict, why_no_promise
 from index.vectors.exact import Nearest
 
 MIN_P_ERROR = 0.1  # least probability of a label error for the list
@@ -24,7 +24,7 @@ LOWER_BOUND = (
 
 @dataclass(frozen=True, slots=True)
 class CheckedImages:
-    """N images whose labels are checked, or proposed."""
+    """Images whose labels are checked or proposed, as arrays over N images."""
 
     vectors: Vectors  # (N, D)
     labels: Labels  # (N,) places in `names`; `UNLABELLED` without one
@@ -34,7 +34,7 @@ class CheckedImages:
     names: tuple[str, ...]
 
     def take(self, rows: Ids) -> "CheckedImages":
-        """The images of (n,) rising rows, with the names of their labels alone."""
+        """Images of (n,) ascending rows, with the names of their own labels only."""
         labels = self.labels[rows]
         used = np.unique(labels[labels != UNLABELLED])
         labels = np.where(labels == UNLABELLED, UNLABELLED, np.searchsorted(used, labels))
@@ -64,7 +64,7 @@ class CheckedImages:
 class LabelIssue:
     """A label that is probably wrong; a proposal, a label for an unlabelled image; or, in an audit, any label."""
 
-    id: int  # of the image; in an audit its row
+    id: int  # id of the image; in an audit its row
     label: str | None
     p_error: float  # probability that the label is wrong; in a proposal, that the first suggestion is right
     suggestions: tuple[tuple[str, float], ...] = ()  # (label, probability), best first, without `label`
@@ -72,12 +72,12 @@ class LabelIssue:
     kind: IssueKind | None = None  # None where the label is probably right and nothing else is wrong with it
     verdict: Verdict = KEEP  # keep the label, change it to the first suggestion, set the image aside or drop it
     agreeing: tuple[tuple[int, float], ...] = ()  # (id, score) of nearest with this label, without near-duplicates
-    disagreeing: tuple[tuple[int, float, str], ...] = ()  # with other labels, likewise
+    disagreeing: tuple[tuple[int, float, str], ...] = ()  # (id, score, label) of nearest with other labels
     sha256: str = ""
     path: str = ""  # absolute; empty in a gallery's issues, whose images may move
     confidence: float = 0.0  # leave-one-out, in the label
     duplicate_of: int | None = None  # in an audit: a near-duplicate with another label
-    p_right: float | None = None  # in an audit: that the label is right, by the label file
+    p_right: float | None = None  # in an audit: probability by the label file that the label is right
     before: str | None = None  # in an audit: the label before a machine changed it
     decision: LabelDecision | None = None  # where it is known
 
@@ -121,9 +121,9 @@ class LabelIssues:
     is_lower_bound: bool = False  # the model was trained with these labels, so `noise_rate` is too low
     decisions: int = 0  # number of decisions that the list takes into account
     classes: tuple[tuple[str, int, float], ...] = ()  # (label, images, share of wrong labels), the noisiest first
-    open_share: tuple[float, float, float] | None = None  # of wrong labels among the undecided, with its interval
-    as_predicted: tuple[int, int] = (0, 0)  # of the labels that people decided: as more probable, and all
-    look_alikes: float | None = None  # of `ErrorCalibration`; None where it is not known
+    open_share: tuple[float, float, float] | None = None  # share of wrong labels among the undecided, with its interval
+    as_predicted: tuple[int, int] = (0, 0)  # labels that people decided as predicted, and all labels that they decided
+    look_alikes: float | None = None  # see `ErrorCalibration`; None if unknown
     less_probable: tuple[tuple[int, float], ...] = ()  # (id, p_error) of labels too probably right for the list
     at_least_right: float = AT_LEAST_RIGHT  # share of right labels that the verdicts aim at
     _by_id: dict[int, LabelIssue] = field(init=False, repr=False, compare=False)
@@ -152,6 +152,11 @@ class LabelIssues:
     def count_kinds(self) -> dict[str, int]:
         counts = Counter(issue.kind for issue in self.items)
         return {kind: counts[kind] for kind in KINDS}
+
+    def count_outcomes(self) -> dict[Verdict, int]:
+        """Number of items by decision, else by verdict."""
+        counts = Counter(issue.outcome for issue in self.items)
+        return {verdict: counts[verdict] for verdict in VERDICTS}
 
     def with_decisions(self, decisions: Mapping[LabelKey, LabelDecision]) -> "LabelIssues":
         return replace(self, items=tuple(replace(one, decision=decisions.get(one.key)) for one in self.items))
@@ -216,7 +221,7 @@ def collect_issues(
     confused_classes: Sequence[tuple[str, str, float]] = (),
     base: LabelIssues = NO_ISSUES,
 ) -> LabelIssues:
-    """Label issues of `checked` labels, of which `errors` are estimated to be wrong; the rest is of `base`."""
+    """Label issues of `checked` labels with an estimated number of `errors`; other fields are taken from `base`."""
     likely = [one for one in items if one.p_error >= LIKELY_ERROR]
     counts = Counter(
         (one.label, one.suggested) for one in likely if one.label is not None and one.suggested is not None

@@ -28,15 +28,15 @@ RIDGES = (0.1, 0.3, 1.0, 3.0)
 # overlap with rare ones do.
 BALANCE = 0.5
 MOST_VALUES = 1 << 26  # confidences in memory: 256 MB
-MOST_LABELS = 2048  # of which every pair is estimated
+MOST_LABELS = 2048  # limit up to which every pair of labels is estimated
 CLEAN = 0.01  # estimated share of wrong labels below which look-alike errors are not simulated
-MANY_ROWS = 20_000  # from which on products are large enough to share among threads
+MANY_ROWS = 20_000  # products of more rows are shared among threads
 MOST_UNSEEN = 1 << 24  # confidences of images whose label is left out: 64 MB
-TOP_CLASSES = 4  # of an image that are kept: its label and three others
+TOP_CLASSES = 4  # classes that are kept for each image: its label and three others
 # An outlier shows none of the classes, so that no confidence is high. Among photos of clothes, four fifths of images of
 # animals and things had a highest confidence below half of the median, one in ten of the photos themselves.
 CLEAR = 0.5
-_LESS = 1 - 1e-9  # of the suggested label's probability that another one has at most
+_LESS = 1 - 1e-9  # greatest probability of a further class, as a multiple of the suggested label's
 _MIN_WEIGHT = 0.05  # weight of a row whose label is certainly wrong
 
 
@@ -110,7 +110,7 @@ def find_label_errors(
 def second_pass(
     features: Floats, labels: Labels, *, count: int, groups: Ids | None = None, p_right: Doubles | None = None
 ) -> "TwoPasses":
-    """Both classifiers after the second pass; arguments as of `find_label_errors`.
+    """Both classifiers after the second pass; `find_label_errors` describes the arguments.
 
     In the first pass rows of label y weigh n_y^`BALANCE` together; in the second by the probability that each is right.
     """
@@ -176,7 +176,7 @@ class TwoPasses:
     def _calibrate(
         self, blocks: Iterator[tuple[Ids, Floats]], before: ErrorCalibration | None, *, is_held: bool
     ) -> tuple[ErrorCalibration, Callable[..., LabelErrors]]:
-        """Calibrate the confidences of a pass, and what makes label errors of them."""
+        """Calibrate the confidences of a pass; also returns the function that makes label errors of them."""
         if is_held:
             confidences = self.hold(blocks)
             found, model = estimate_p_error(confidences, self.labels, before=before)
@@ -212,7 +212,7 @@ class TwoPasses:
             yield rows, confidences
 
     def _predict_unseen(self) -> tuple[Ids, Floats]:
-        """Rising rows of some labels, (n,), and their (n, C) confidences from rows of other labels alone."""
+        """Sorted (n,) rows of some labels, and their (n, C) confidences from rows of other labels only."""
         (regression,) = self._regressions
         found: list[tuple[Ids, Floats]] = []
         left = MOST_UNSEEN // self.count

@@ -34,7 +34,7 @@ def _nothing(_: int) -> None:
 
 
 class LeaveOneOut:
-    """Confidences of N rows in C labels, each from all rows but itself and those left out with it.
+    """Leave-one-out confidences of N rows in C labels; rows of one group are left out together.
 
     confidence = softmax(temperature * prediction); ridge and temperature are those of two grids under which the given
     labels are likeliest, over a spread sample; a grid goes on beyond `RIDGES` or `TEMPERATURES` where its end is the
@@ -44,7 +44,7 @@ class LeaveOneOut:
         groups: (N,); rows of one group are left out together, or duplicates would predict each other.
         weights: (N,) above 0, how much each row counts; None: 1 / rows of its label, as the shrinkage else pulls
             predictions towards frequent labels, and right labels of few rows look like mistakes.
-        ridges: to choose from, rising; a single one is taken. Label errors between similar labels favour a large one.
+        ridges: candidates, ascending; a single one is taken. Label errors between similar labels favour a large one.
     """
 
     def __init__(

@@ -6,7 +6,7 @@ import numpy as np
 
 from index.arrays import Doubles, Floats, Labels, rows_by_value
 
-_POWERS = np.geomspace(0.5, 8, 15)  # of confidences: those learnt from wrong labels are too uncertain
+_POWERS = np.geomspace(0.5, 8, 15)  # exponents of confidences, which wrong labels in training make too uncertain
 _LIKENESS = (0.0, 0.5, 1.0, 1.5, 2.0)  # 0: errors give any label; 2: hardly any but similar ones
 # Prior label errors of each class, spread by the most likely likeness; without them, overlapping classes count as
 # errors of each other.

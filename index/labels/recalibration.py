@@ -16,7 +16,7 @@ from scipy.special import expit, logit
 from index.arrays import Doubles, Mask
 
 # Of 24 kinds of mistakes in parts of cars, groceries and CIFAR-N that no benchmark reports on.
-_SPREAD = np.array([0.75, 0.25])  # of a and b
+_SPREAD = np.array([0.75, 0.25])  # prior standard deviations of intercept and slope
 _MIN_PROBABILITY = 1e-4  # probability that has a finite logit
 _LEAST_SLOPE = 0.2  # so that the order of the probabilities stays
 
@@ -53,7 +53,7 @@ class Recalibration:
         return np.where((p <= 0) | (p >= 1), p, moved)
 
     def estimate_share(self, p: Doubles) -> tuple[float, float, float]:
-        """The share of (n,) labels that are wrong, with a 95 % interval, from their probabilities of before.
+        """Estimated share of wrong labels with its 95 % interval, from (n,) probabilities before recalibration.
 
         It allows for the chance of what was found, and of what the labels are.
         """

@@ -32,7 +32,7 @@ _BOUND_ALONE, _HALFWAY = 0.05, 0.15
 # Share of right labels among the lowest scores, in data without label errors; of labels that no confidence favours.
 _ODD = 0.01
 _RANKED = 1 << 26  # confidences whose order tells of images that show no class
-_MOST_DECAY = 0.9  # of right labels from third to third; with 1 all labels could be right ones
+_MOST_DECAY = 0.9  # greatest decay of right labels from third to third; at 1 all labels could be right
 _SHOW_ONE = 0.9  # the images of the highest confidences from this share on show some class
 # Where more labels than this look random, the confidences say nothing of the labels, and no label is called random.
 _MOST_RANDOM = 2 / 3
@@ -116,8 +116,8 @@ class LabelScores:
     def _rank(self, confidences: Floats) -> npt.NDArray[np.int8]:
         """(B, C) third of each label, by confidence and frequency: 2 the least confident; all 0 where one is empty."""
         order = np.argsort(confidences, axis=1)
-        share, rising = np.cumsum(self._frequency[order], axis=1), np.take_along_axis(confidences, order, axis=1)
-        share[:, :-1][rising[:, :-1] == rising[:, 1:]] = np.inf  # labels as confident as each other are in one third
+        share, ordered = np.cumsum(self._frequency[order], axis=1), np.take_along_axis(confidences, order, axis=1)
+        share[:, :-1][ordered[:, :-1] == ordered[:, 1:]] = np.inf  # labels of equal confidence are in one third
         share = np.minimum.accumulate(share[:, ::-1], axis=1)[:, ::-1] - 1e-9
         third = (share <= 2 / 3).astype(np.int8) + (share <= 1 / 3)
         third[~((third == 1).any(axis=1) & (third == 2).any(axis=1))] = 0
@@ -200,7 +200,7 @@ def calibrate_scores(
 
 
 def estimate_rate(simulated: Doubles, given: Doubles, *, model_rate: float | None) -> float:
-    """The noise rate e of labels of another class, from (S,) amounts of simulated and given labels at rising scores.
+    """The noise rate e of labels of another class, from (S,) amounts of simulated and given labels at ascending scores.
 
     Wrong labels are a share e of all and score as the simulated ones, so e G(t) <= F(t) for every score t, with F and
     G how many given and simulated labels score below t: e is at most the least F(t) / G(t), t from the lowest tenth of
@@ -211,7 +211,7 @@ def estimate_rate(simulated: Doubles, given: Doubles, *, model_rate: float | Non
     shares = np.linspace(least, _SHARES[1], 33)
     places = np.searchsorted(simulated_below, shares * simulated_below[-1]).clip(max=len(simulated) - 1)
     below = given_below[places]
-    below = below + np.sqrt(below) / 2  # as the lowest of many that vary at random is too low
+    below = below + np.sqrt(below) / 2  # the lowest of many random values is too low
     bound = min(1.0, float((below / np.maximum(simulated_below[places], _EPSILON)).min()))
     if model_rate is None or bound <= 0:
         return bound
@@ -264,7 +264,7 @@ def estimate_none(
 
 
 def fit_p_error(given: Doubles, simulated: Doubles, rates: float) -> Doubles:
-    """(S,) p_error at rising scores, from the amounts of given and simulated labels there, N of either.
+    """(S,) p_error at ascending scores, from the amounts of given and simulated labels there, N of either.
 
     With f and g their densities and e + o the share of wrong labels, p_error(s) = (e + o) g(s) / f(s). Isotonic
     regression fits the share q = g / (f + g) of simulated ones, which falls with the score, so that
@@ -290,11 +290,11 @@ class ErrorCalibration:
     p_error: Doubles  # (N,) probability of a label error
     highest: Floats  # (N,) highest confidence of each image
     none_if_wrong: Doubles  # (N,) probability that an image whose label is wrong shows none of the labels
-    suggested: Doubles = field(default_factory=lambda: np.empty(0))  # (K,) rising confidences of suggested labels
+    suggested: Doubles = field(default_factory=lambda: np.empty(0))  # (K,) ascending confidences of suggested labels
     # (K,) probabilities, if the label is wrong, that the suggested one is right, and that the image shows no label.
     p_right: Doubles = field(default_factory=lambda: np.empty(0))
     p_none: Doubles = field(default_factory=lambda: np.empty(0))
-    none_share: float = 0.0  # of the wrong labels, whose image shows no label
+    none_share: float = 0.0  # share of wrong labels whose image shows none of the labels
     look_alikes: float | None = None  # share of simulated errors between look-alike labels that would be called wrong
 
     @property

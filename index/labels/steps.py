@@ -30,7 +30,7 @@ from index.text import printable_path
 
 VERSION = 1
 FOREIGN_TABLES = "made by a pre-release; keep the file, which only that program can read"
-KEEP_FILE = "damaged, or made by a pre-release; keep the file, and put a sound copy of it back"
+KEEP_FILE = "damaged, or made by a pre-release; keep the file, and put an intact copy of it back"
 SCHEMA = """
 CREATE TABLE steps (
     number INTEGER PRIMARY KEY AUTOINCREMENT,  -- never reused
@@ -170,7 +170,7 @@ def last_step(connection: sqlite3.Connection, about: About) -> int:
 
 
 def read_held(connection: sqlite3.Connection, kind: type[DecisionT]) -> list[DecisionT]:
-    """The decisions of a kind that hold, in order, with time and author; also those that took an earlier one back."""
+    """Current decisions of a kind, in order, with time and author; `OPEN` decisions are included."""
     if kind is Mark:
         return [kind(*row) for row in connection.execute(_HELD_MARKS)]
     rows = connection.execute(_HELD, (_ABOUT[kind],))
@@ -245,7 +245,7 @@ def insert_step(connection: sqlite3.Connection, step: Step) -> int:
     )
     number = made.lastrowid
     assert number is not None
-    marks = sorted((mark.field, mark.sha256, number, mark.value) for mark in step.marks)  # as the table is sorted
+    marks = sorted((mark.field, mark.sha256, number, mark.value) for mark in step.marks)  # sorted like the table
     connection.executemany("INSERT INTO marks (field, sha256, step, value) VALUES (?, ?, ?, ?)", marks)
     rows = [(number, one.subject, json.dumps(_describe(one))) for one in (() if marks else step.decisions)]
     connection.executemany("INSERT INTO decisions (step, subject, details) VALUES (?, ?, ?)", rows)
@@ -253,7 +253,7 @@ def insert_step(connection: sqlite3.Connection, step: Step) -> int:
 
 
 def _describe(decision: Decision) -> dict[str, Any]:
-    """The fields of a decision but its time and author, which are those of the step."""
+    """Fields of a decision, without time and author, which the step stores."""
     if isinstance(decision, DuplicateDecision):
         return {name: value for name, value in asdict(decision).items() if name != "decided_at"}
     return {name: getattr(decision, name) for name in decision.__slots__ if name not in ("decided_at", "decided_by")}

@@ -12,7 +12,7 @@ import numpy as np
 from index.arrays import Doubles, Floats, Ids, Labels
 from index.labels.simulated_noise import SIMULATED, ErrorCalibration, draw_labels, score_labels
 
-_BINS = 24  # of rising confidences of suggestions, with about as many simulated labels in each
+_BINS = 24  # number of bins of suggestions by confidence, with equally many simulated labels
 _NONE_SHARES = np.linspace(0, 1, 101)
 _PRIOR = 2.0  # the prior of the share of wrong labels whose image shows no class is (1 - share)^2
 _EPSILON = 1e-9
@@ -125,7 +125,7 @@ class LookAlikes:
             self._scores[rows] = score_labels(confidences, self._alike[rows])
 
     def find(self, calibration: ErrorCalibration) -> float:
-        """Share of these errors that would be called wrong."""
+        """Share of the simulated look-alike errors that would be found."""
         weights = self._is_other * (1 - calibration.p_error)[:, None]
         called = calibration.read(self._scores) >= 0.5
         return float((weights * called).sum() / max(weights.sum(), np.finfo(np.float64).tiny))

@@ -29,8 +29,8 @@ class AnnotatorErrorRates:
     answers: int
     wrong: float
     agreement: float
-    false_negative_rates: tuple[float, float]
-    false_positive_rates: tuple[float, float]
+    false_negative_rates: tuple[float, ...]
+    false_positive_rates: tuple[float, ...]
 
 
 def estimate_annotator_error_rates(first: Mask, second: Mask, groups: Ids) -> AnnotatorErrorRates:
@@ -50,8 +50,5 @@ def estimate_annotator_error_rates(first: Mask, second: Mask, groups: Ids) -> An
         if np.abs(now - p_wrong).max() < 1e-9:
             break
         p_wrong = now
-    one, two = missed.tolist()
-    three, four = invented.tolist()
-    return AnnotatorErrorRates(
-        len(first), float(p_wrong.sum()), float((first == second).mean()), (one, two), (three, four)
-    )
+    agreement, rates = float((first == second).mean()), (tuple(missed.tolist()), tuple(invented.tolist()))
+    return AnnotatorErrorRates(len(first), float(p_wrong.sum()), agreement, *rates)

@@ -15,27 +15,27 @@ Verdict: TypeAlias = Literal["keep", "change", "set_aside", "drop"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 UNDECIDED: tuple[Verdict, ...] = (KEEP,)  # verdicts that decide nothing: the label stays, and its issue stays open
 NO_LABELS: Doubles = np.empty(0)
-AT_LEAST_RIGHT = 0.95  # share of right labels among those that stay, unless another one is given
+AT_LEAST_RIGHT = 0.95  # default share of right labels among those that stay
 # Measured on simulated label noise (`benchmarks.labels.promise`): between these multiples of the expected share of
 # wrong labels, and a point more, lies the true one in nearly all cells.
 _FEWER, _MORE, _POINT = 0.5, 1.6, 0.01
-# Of simulated errors between look-alike labels so many must be found for a promise: where fewer are, the labels that
-# stay had up to five points more wrong ones than estimated.
+# Where fewer simulated errors between look-alike labels were found, up to five points more of the labels that stay
+# were wrong than estimated.
 LEAST_LOOK_ALIKES = 0.6
-LEAST_LABELS = 1000  # in simulated crawls of 300 to 600 images a third of all promises failed by more than two points
+LEAST_LABELS = 1000  # with 300 to 600 labels a third of the promises in simulated crawls failed by over two points
 
 
 def choose_threshold(p_best: Doubles, at_least_right: float, *, fixed: Doubles = NO_LABELS) -> float:
-    """The lowest probability, from one half, from which on labels are right so often on average; else that share.
+    """Lowest probability, at least one half, above which labels have the mean probability `at_least_right`.
 
     `p_best` are the (N,) probabilities of the most probable label of each image, the given or the suggested one;
     `fixed` those of labels that stay in any case.
     """
-    falling = np.sort(p_best[p_best >= LIKELY_ERROR])[::-1]
-    is_last = np.append(falling[1:] < falling[:-1], True)[: len(falling)]  # of equals all stay or none
-    images = len(fixed) + np.arange(1, len(falling) + 1)
-    enough = np.flatnonzero(is_last & (fixed.sum() + np.cumsum(falling) >= at_least_right * images - 1e-9))
-    return float(falling[enough[-1]]) if len(enough) else at_least_right
+    descending = np.sort(p_best[p_best >= LIKELY_ERROR])[::-1]
+    is_last = np.append(descending[1:] < descending[:-1], True)[: len(descending)]  # equal values stay or go together
+    images = len(fixed) + np.arange(1, len(descending) + 1)
+    enough = np.flatnonzero(is_last & (fixed.sum() + np.cumsum(descending) >= at_least_right * images - 1e-9))
+    return float(descending[enough[-1]]) if len(enough) else at_least_right
 
 
 def choose_threshold_beside(
@@ -46,11 +46,10 @@ def choose_threshold_beside(
     *,
     held: Doubles = NO_LABELS,
 ) -> float:
-    """`choose_threshold` over N labels, of which some have a `fixed` verdict, whatever the threshold.
+    """`choose_threshold` over N labels, some of which have a `fixed` verdict, whatever the threshold.
 
-    Labels without one have their probability `p_best` of the given or the suggested label. Labels whose fixed verdict
-    is `UNDECIDED` stay, with their probability `p_label`; other verdicts take them away. `held` are further labels
-    that stay.
+    Labels without one count with `p_best`. Labels stay with `p_label` if their fixed verdict is `UNDECIDED`; `held` are
+    further probabilities of labels that stay.
     """
     is_free = np.array([verdict is None for verdict in fixed], dtype=bool)
     stays = np.array([verdict in UNDECIDED for verdict in fixed], dtype=bool)
@@ -58,7 +57,7 @@ def choose_threshold_beside(
 
 
 def choose_verdicts(p_label: Doubles, p_suggested: Doubles, p_none: Doubles, *, threshold: float) -> list[Verdict]:
-    """A verdict for each of N labels, by the probabilities of the label, of the suggested one and of none of them.
+    """Verdicts on N labels, by the probabilities of the label, of the suggested label, and of no label.
 
     - `drop`: the image shows none of the labels with one half or more, and with more than any label.
     - `change`: the suggested label is the most probable, and at least as probable as the threshold.
@@ -87,7 +86,7 @@ def give_verdicts(
     decided: Mask | None = None,
     at_least_right: float = AT_LEAST_RIGHT,
 ) -> tuple[list[Verdict], Ids]:
-    """A verdict for every label, so that of the labels that stay the given share is right; and (N,) new labels.
+    """Verdicts on all labels, so that a given share of the labels that stay is right; and (N,) new labels.
 
     Near-duplicates, of the same of (N,) groups, with different labels come first: those without the most confident
     label are left out (`drop`), unless theirs has too few images to lose one unseen. Labels that are `rare` (N,), by
@@ -99,10 +98,8 @@ def give_verdicts(
     wins, loses = compare_duplicates(labels.tolist(), groups, confidences=errors.own, decided=decided, rare=rare)
     p_label = 1 - errors.p_error
     is_kept = decided | rare | (wins & (errors.p_error < LIKELY_ERROR))
-    fixed: list[Verdict | None] = [
-        DROP if is_lost else KEEP if stays else None
-        for is_lost, stays in zip(loses.tolist(), is_kept.tolist(), strict=True)
-    ]
+    pairs = zip(loses.tolist(), is_kept.tolist(), strict=True)
+    fixed: list[Verdict | None] = [DROP if is_lost else KEEP if stays else None for is_lost, stays in pairs]
     p_best = np.maximum(p_label, errors.p_suggested)
     threshold = choose_threshold_beside(p_label, p_best, fixed, at_least_right)
     free = choose_verdicts(p_label, errors.p_suggested, errors.p_no_class, threshold=threshold)

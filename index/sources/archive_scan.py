@@ -145,7 +145,7 @@ def _groups(members: Iterator[FoundItem]) -> Iterator[list[FoundItem]]:
 
 
 def _read_sidecar(file: int, member: FoundItem, *, is_zip: bool) -> tuple[str | None, dict[str, Any]]:
-    """The label and metadata of a sidecar; nothing for a broken sidecar, because the image may be sound."""
+    """The label and metadata of a sidecar; nothing for a broken sidecar, because the image may be intact."""
     kind = _sidecar_kind(member)
     if kind not in ("json", "txt", "cls"):
         return None, {}

@@ -28,7 +28,7 @@ Integers = npt.NDArray[np.integer]
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
-    """The k nearest of n queries: (n, k) float32 falling `cosines`, or other products, and (n, k) int64 `rows`.
+    """The k nearest of n queries: (n, k) float32 descending `cosines`, or other products, and (n, k) int64 `rows`.
 
     Ties go to the smaller row; fewer than k are padded with `NO_ID` and -inf.
     """

@@ -48,11 +48,11 @@ class FileStore:
         counts, dim = manifest.counts, manifest.embedding_dim
         expected = counts.get("indexed"), counts.get("deleted")
         widths = {rows.vectors.shape[1:] for rows in self._shards}
-        rising = all((np.diff(rows.ids) > 0).all() for rows in self._shards)
-        if expected != (len(self.ids), len(self._deleted)) or widths != {(dim,)} or not rising:
+        ascending = all((np.diff(rows.ids) > 0).all() for rows in self._shards)
+        if expected != (len(self.ids), len(self._deleted)) or widths != {(dim,)} or not ascending:
             seen = f"{len(self.ids)} vectors of shapes {sorted(widths)} and {len(self._deleted)} deleted"
             problem = (
-                f"damaged: {seen}, expected {expected[0]} of width {dim} in rising id order, {expected[1]} deleted"
+                f"damaged: {seen}, expected {expected[0]} of width {dim} in ascending id order, {expected[1]} deleted"
             )
             raise GalleryDamagedError(printable_path(folder), problem)
         self._lock = threading.Lock()

@@ -24,7 +24,7 @@ _PAGE: dict[int, dict[str, Any]] = {
 
 
 class SampleRequest(Body):
-    """What a sample is to prove; the last one goes on unless a new one is asked for."""
+    """Goal of a sample; the last sample continues unless `new`."""
 
     at_most: float = Field(default=0.02, gt=0, le=0.5, description="share of wrong labels")
     confidence: float = Field(default=0.95, ge=0.5, lt=1)

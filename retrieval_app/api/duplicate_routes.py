@@ -70,7 +70,7 @@ class DuplicateImage(Answer):
 
 
 class GroupDecisionEntry(Answer):
-    """Decision about a group; of duplicates those in `keep` stay."""
+    """Decision about a group; the images in `keep` stay."""
 
     decision: Literal["duplicates", "different"]
     keep: list[int]
@@ -135,7 +135,7 @@ class LeakList(Versioned):
 
 
 class MendLeaks(Body):
-    """What becomes of all leaks: their images move to one split, or those of one split are dropped."""
+    """Change of all leaks: their images move to one split, or the images of one split are dropped."""
 
     action: Literal["move", "drop"]
     value: LabelText
@@ -169,7 +169,7 @@ def page_groups(
 
 
 def describe_duplicates(gallery: Gallery, groups: DuplicateReport | None, image_id: int) -> list[dict[str, Any]]:
-    """The other images of an image's group, as `DuplicateImage`; none before groups are computed."""
+    """Other images of an image's group, as `DuplicateImage`; empty before groups are computed."""
     group = None if groups is None else groups.find(image_id)
     if group is None:
         return []

@@ -39,7 +39,7 @@ _TAG = re.compile(r'(?:W/)?("[^"]*")')
 
 
 class ImageEntry(TypedDict, total=False):
-    """An image of a list; what was not asked for by `include` is left out."""
+    """Image of a list, with the fields that `include` names."""
 
     __pydantic_config__ = STRICT  # type: ignore[misc]
     id: Required[int]

@@ -263,7 +263,7 @@ def _has_labels(issue: LabelIssue, wanted: LabelIssuePage | AcceptVerdicts) -> b
 
 
 def _list_set_aside(gallery: Gallery, issues: LabelIssues, wanted: LabelIssuePage) -> list[LabelIssue]:
-    """The images that are set aside: those with an issue first; without a kind also unlabelled ones."""
+    """Images that are set aside, images with an issue first; without a kind also unlabelled images."""
     aside = {number: one for number, one in gallery.decided.by_id.items() if one.left_out == SET_ASIDE}
     found = [issue for issue in issues.items if issue.id in aside]
     others = sorted(aside.keys() - {issue.id for issue in found})
@@ -305,7 +305,7 @@ def turn_to(
 
 
 def describe_issue(issue: LabelIssue, path: str, decision: LabelDecision | None, *, names: bool) -> dict[str, Any]:
-    """One issue as the schema `LabelIssueEntry` has it; `names` as of `page_issues`."""
+    """Fields of `LabelIssueEntry`; `names` as in `page_issues`."""
     return {
         **{name: getattr(issue, name) for name in _SAME_FIELDS},
         "path": valid_text(path),
@@ -317,7 +317,7 @@ def describe_issue(issue: LabelIssue, path: str, decision: LabelDecision | None,
 
 
 def describe_decision(decision: LabelDecision | None, *, names: bool = False) -> dict[str, Any] | None:
-    """A decision as the schema `LabelDecisionEntry` has it; `names` as of `page_issues`."""
+    """Fields of `LabelDecisionEntry`; `names` as in `page_issues`."""
     if decision is None:
         return None
     return {

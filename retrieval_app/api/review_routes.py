@@ -57,7 +57,7 @@ _COUNTS = {f"{_COUNTED}{outcome}": {"schema": {"type": "integer"}, "description"
 CSV: dict[int, dict[str, Any]] = {200: {"content": _TABLE, "description": "a table"}}
 _LABELS_CSV: dict[int, dict[str, Any]] = {200: {**CSV[200], "headers": _COUNTS}}
 _EXPORT = {200: {"content": _ARCHIVE | _TABLE, "description": "a table, or images and a table"}}
-_BYTES_IN_MEMORY = 4 * 1024 * 1024  # of a table; more lies in a temporary file
+_BYTES_IN_MEMORY = 4 * 1024 * 1024  # limit of a table in memory; larger ones go to a temporary file
 _CHUNK_BYTES = 64 * 1024
 
 
@@ -151,7 +151,7 @@ def take_back(context: RequestContext, body: Undo, *, about: About) -> dict[str,
 
 def _find_decided(gallery: Gallery, step: Step) -> list[int]:
     """The present ids of a step's images: a restored step may be from a gallery with other ids."""
-    labels = [one for one in step.labels if one.decision != OPEN or one.source != "bulk"]  # those it left open stay so
+    labels = [one for one in step.labels if one.decision != OPEN or one.source != "bulk"]  # those stay open
     ids = set(find_decided_ids(gallery, labels).values())
     if step.marks:
         with gallery.without_decisions.catalog() as catalog:

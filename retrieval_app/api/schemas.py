@@ -158,9 +158,7 @@ class DuplicatePage(GroupPage):
 class _IssueFilter(BaseModel):
     label: FilterText | None = Field(default=None, description="only issues with this label")
     suggested: FilterText | None = Field(default=None, description="only issues with this as first suggestion")
-    kind: IssueKind | None = Field(
-        default=None, description="only issues of this kind; without it, all but `unlabelled`"
-    )
+    kind: IssueKind | None = Field(default=None, description="only issues of this kind; else all but `unlabelled`")
 
 
 class LabelIssuePage(_IssueFilter, GroupPage):

@@ -202,7 +202,7 @@ def _draw_samples(comparison: Comparison) -> list[Sample]:
 
 
 def _describe_queries(comparison: Comparison) -> tuple[list[int], dict[str, Any]]:
-    """Rows of all images on the page, rising; queries with their hits as numbers of images, and pairs with queries."""
+    """Sorted rows of all images on the page; queries with their hits as numbers of images, and pairs with queries."""
     samples, hits = _draw_samples(comparison), dict[tuple[int, int], list[tuple[int, float]]]()
     for place, candidate in enumerate(comparison.candidates):
         asked = [sample.values() for pair, sample in zip(comparison.pairs, samples, strict=True) if place in pair]

@@ -113,7 +113,7 @@ def _fit(scores: Floats, same: Mask, queries: Ids) -> tuple[tuple[float, float, 
 
 
 def _wilson(share: float, trials: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share in so many trials (1927)."""
+    """Wilson's 95 % interval of a share in `trials` (1927)."""
     spread = _NORMAL**2 / trials
     middle = (share + spread / 2) / (1 + spread)
     half = _NORMAL / (1 + spread) * math.sqrt(share * (1 - share) / trials + spread / trials / 4)

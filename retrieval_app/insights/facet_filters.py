@@ -29,9 +29,9 @@ from index.text import valid_text
 from retrieval_app.insights.answer import Answer, once_per_gallery
 
 MOST_SHOWN = 50  # values of a facet
-MOST_VALUES = 200  # of metadata that is a facet
+MOST_VALUES = 200  # most values of a metadata column that is a facet
 _MOST_COLUMNS = 20
-_MOST_CHARACTERS = 300  # of a value, which a filter must be able to name
+_MOST_CHARACTERS = 300  # longest value that a filter can name
 _NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*", re.ASCII)
 
 FacetKey: TypeAlias = str | int | float | bool | None
@@ -132,7 +132,7 @@ def _count_folders(direct: Mapping[bytes, int], *, absolute: bool) -> Mapping[st
 
 
 def _below(folder: str) -> Condition:
-    """Filter of a folder and those below it; LIKE would treat some characters as wildcards."""
+    """Filter of a folder and its subfolders; LIKE would treat some characters as wildcards."""
     if not folder:
         return Not(Like(PATH, "%/%"))
     last = folder + "0"  # 0 follows / in every encoding

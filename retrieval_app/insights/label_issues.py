@@ -124,7 +124,7 @@ def _learn(
 
 
 def _relabel(images: CheckedImages, decided: Mapping[int, LabelDecision]) -> CheckedImages:
-    """The images with the labels that people decided, without those that they left out."""
+    """Images with decided labels, without images that decisions leave out."""
     numbers = {name: number for number, name in enumerate(images.names)}
     labels, p_right, stays = images.labels.copy(), images.p_right.copy(), np.ones(len(images.ids), dtype=bool)
     places = {number: place for place, number in enumerate(images.ids.tolist())}
@@ -196,7 +196,7 @@ def read_audit(path: Path, gallery: Gallery) -> LabelIssues:
 
 
 def _read_look_alikes(table: Path) -> float | None:
-    """`look_alikes` of the audit, of the summary beside its table; None without one."""
+    """`look_alikes` of an audit, from the summary beside its table; None without a summary."""
     summary = table.with_name("summary.json")
     try:
         found = json.loads(summary.read_text(encoding="utf-8"))["look_alikes"]

@@ -61,7 +61,7 @@ def lay_out(gallery: Gallery, progress: Progress = no_progress, *, seed: int = 0
     places = _fit_axes(vectors) if is_small else _embed(vectors, progress=progress)
     low, high = places.min(axis=0), places.max(axis=0)
     extent = float((high - low).max()) or 1.0
-    fitted = 0.5 + (places - (low + high) / 2) / extent  # in 0..1, with the middle in the middle
+    fitted = 0.5 + (places - (low + high) / 2) / extent  # in 0..1, centred
     x, y = fitted.clip(0, 1).astype(np.float32).T.tolist()
     return MapLayout(
         method="pca" if is_small else "t-sne",

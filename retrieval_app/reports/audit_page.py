@@ -34,9 +34,8 @@ def write_audit_page(
         item["name"] = os.path.relpath(item["path"], folder)
     labels = {image.label or "" for image in audited.items} | {label for label, *_ in audited.classes}
     labels.update(label for image in audited.items for label, _ in image.suggestions)
-    verdicts, counts = Counter(image.outcome for image in audited.items), Counter(item["verdict"] for item in items)
-    proposing = [verdict for verdict in VERDICTS if verdict not in UNDECIDED]
-    counts.update(issues=sum(counts[verdict] for verdict in proposing), all=len(items))
+    counts = Counter(item["verdict"] for item in items)
+    counts.update(issues=sum(not item["is_undecided"] for item in items), all=len(items))
     pairs, panels = _draw_panels(audited, items)
     decided = {image.key: image.decision for image in audited.items if image.decision is not None}
     write_document(
@@ -45,7 +44,6 @@ def write_audit_page(
         script="audit.js",
         data={
             "known_decisions": DECISIONS,
-            "undecided": UNDECIDED,
             "key": hashlib.sha256(os.fsencode(str(run.resolve()))).hexdigest()[:16],
             "items": [{name: value for name, value in item.items() if name not in _DRAWN_ONLY} for item in items],
             "pairs": pairs,
@@ -62,11 +60,10 @@ def write_audit_page(
         confused_classes=audited.confused_classes,
         items=items,
         gone=gone,
-        verdicts={verdict: verdicts[verdict] for verdict in VERDICTS},
+        verdicts=audited.count_outcomes(),
         labels=sorted(labels),
         panels=panels,
-        filters=["issues", *proposing, *UNDECIDED, "all"],
-        undecided=UNDECIDED,
+        filters=["issues", *sorted(VERDICTS, key=UNDECIDED.__contains__), "all"],
         counts=counts,
         threshold=0,
         no_promise=audited.no_promise,
@@ -98,6 +95,7 @@ class _Cards:
             "p_suggested": round(image.p_suggested, 4),
             "confidence": round(image.confidence, 4),
             "verdict": image.verdict,
+            "is_undecided": image.verdict in UNDECIDED,
             "kind": image.kind,
             "new_label": image.suggested if image.verdict == CHANGE else None,
             "suggestions": [label for label, _ in image.suggestions],

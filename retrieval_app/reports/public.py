@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import shlex
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -163,14 +162,14 @@ def format_audit(outcome: AuditOutcome) -> str:
     ]
     if outcome.decisions is not None:
         lines.append(f"decisions about {outcome.decided} images taken from {_shown(outcome.decisions)}")
-    verdicts, images = Counter(image.outcome for image in audited.items), dict(one[:2] for one in audited.classes)
+    images = dict(one[:2] for one in audited.classes)
     pairs = [
         (f"{printable_path(label)} -> {printable_path(shown)}", amount, amount / images[label])
         for label, shown, amount in audited.pairs
     ]
     lines += [
         "",
-        *(f"{verdicts[name]:>9}  {name:<10} {meaning}" for name, meaning in _MEANINGS.items()),
+        *(f"{count:>9}  {name:<10} {_MEANINGS[name]}" for name, count in audited.count_outcomes().items()),
         *_list_noise(("noisiest classes", "images", "wrong"), audited.classes),
         *_list_noise(("labelled -> looks like", "images", "share"), pairs),
         "",

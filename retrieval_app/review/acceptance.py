@@ -1,4 +1,4 @@
-"""Accepting verdicts in bulk: the decisions that leave a promised share of right labels, and what to expect of them."""
+"""Bulk acceptance of verdicts: decisions after which a given share of labels is right, and their expected effect."""
 
 import hashlib
 import json
@@ -85,13 +85,11 @@ def plan_acceptance(
     at_least_right: float | None = None,
     threshold: float | None = None,
 ) -> Acceptance:
-    """The decisions about the chosen open issues, so that at least a share of all labels that stay is right.
+    """Plan decisions about open label issues, so that at least a share of all labels that stay is right.
 
-    A step has at most `MAX_STEP_DECISIONS`: of more, the most probable errors. Suggested labels that a person
-    could not type are set aside.
-
-    `chosen` says which issues may be decided, either proposals or others; a `threshold` decides instead on those with
-    at least this probability of a label error.
+    The decisions are one step: at most `MAX_STEP_DECISIONS`, for the most probable errors. An image is set aside if a
+    person could not type its suggested label. `chosen` filters the issues, for either proposals or other issues. A
+    `threshold` decides on all issues with at least this probability of a label error instead.
     """
     present = find_decided_ids(gallery, decisions.values())
     held = [decisions[key].p_right for key in present if decisions[key].label_after is not None]
@@ -107,7 +105,7 @@ def plan_acceptance(
         least = choose_threshold(np.array([issue.p_suggested for issue in wanted]), share)
     else:
         least = _choose_threshold(errors, share, others=[1 - rest_p_error] * rest, held=held)
-    verdicts = dict(zip((issue.id for issue in wanted), _judge(wanted, least=least), strict=True))
+    verdicts = dict(zip((issue.id for issue in wanted), _apply_threshold(wanted, least=least), strict=True))
     made = _decide(gallery, wanted, verdicts, duplicates=duplicates, decisions=decisions, issues=issues)
     decided_ids = {issue.id for issue, _ in made}
     stay = [issue for issue in errors if issue.id not in decided_ids]
@@ -143,7 +141,7 @@ def _estimate_unlisted(
     decisions: Mapping[LabelKey, LabelDecision],
     present: Mapping[LabelKey, int],
 ) -> tuple[int, float]:
-    """The number of undecided labels that are not issues, and their mean probability of an error."""
+    """Number of undecided labels that are not listed as issues, and their mean probability of an error."""
     listed = {issue.key: issue for issue in issues.errors if issue.key in decisions}
     unlisted = issues.checked - len(errors) - len(listed)
     decided = sum(label is not None for _, label in present.keys() - listed.keys())
@@ -155,7 +153,7 @@ def _estimate_unlisted(
 def _choose_threshold(
     errors: Sequence[LabelIssue], share: float, *, others: Sequence[float], held: Sequence[float]
 ) -> float:
-    """The least probability of a label that stays, beside the `others` and the decided ones that are `held`."""
+    """Threshold of `choose_threshold_beside`, with `others` that are no issues, and `held` labels that were decided."""
     p_label = [*(1 - issue.p_error for issue in errors), *others]
     p_suggested = [issue.p_suggested if _can_be_decided(issue.suggested) else 0 for issue in errors]
     p_best = np.maximum(p_label, [*p_suggested, *[0.0] * len(others)])
@@ -164,25 +162,21 @@ def _choose_threshold(
 
 
 def _leave_open(gallery: Gallery, issues: Sequence[LabelIssue], *, but: Container[LabelKey]) -> list[LabelDecision]:
-    """Decisions that decide nothing, with the probability that each label is right."""
+    """`OPEN` decisions, which store the probability that each label is right."""
     subjects = find_subjects(gallery, [issue.id for issue in issues])
-    found: dict[LabelKey, LabelDecision] = {}
-    for issue in issues:
-        subject = subjects[issue.id]
-        if subject.key not in but:
-            p_right = min(1 - issue.p_error, MAX_UNREVIEWED_P_RIGHT)
-            found[subject.key] = replace(subject.decide(OPEN), source="bulk", p_right=p_right)
+    opened = ((subjects[issue.id].decide(OPEN), min(1 - issue.p_error, MAX_UNREVIEWED_P_RIGHT)) for issue in issues)
+    found = {one.key: replace(one, source="bulk", p_right=p_right) for one, p_right in opened if one.key not in but}
     return list(found.values())
 
 
-def _judge(issues: Sequence[LabelIssue], *, least: float) -> list[Verdict]:
-    """A verdict for each issue."""
+def _apply_threshold(issues: Sequence[LabelIssue], *, least: float) -> list[Verdict]:
+    """Verdict on each issue, with the threshold `least`."""
     p_error, p_suggested, p_none = (
         np.array([getattr(issue, name) for issue in issues]) for name in ("p_error", "p_suggested", "p_none")
     )
-    judged = choose_verdicts(1 - p_error, p_suggested, p_none, threshold=least) if issues else []
+    by_threshold = choose_verdicts(1 - p_error, p_suggested, p_none, threshold=least) if issues else []
     verdicts = []
-    for issue, by_probabilities in zip(issues, judged, strict=True):
+    for issue, by_probabilities in zip(issues, by_threshold, strict=True):
         verdict = _fixed_verdict(issue) or by_probabilities
         if issue.kind == PROPOSAL:
             verdict = CHANGE if issue.verdict == CHANGE and issue.p_suggested >= least else KEEP
@@ -193,7 +187,7 @@ def _judge(issues: Sequence[LabelIssue], *, least: float) -> list[Verdict]:
 
 
 def _fixed_verdict(issue: LabelIssue) -> Verdict | None:
-    """The verdict on a rare label, or a near-duplicate with another label; None where the probabilities decide."""
+    """Verdict on a rare label, or a near-duplicate with another label; None where the probabilities decide."""
     is_rare = issue.verdict == KEEP and issue.p_error > LIKELY_ERROR and issue.kind != PROPOSAL
     if issue.kind == "rare_class" or is_rare:
         return KEEP
@@ -210,7 +204,7 @@ def _decide(
     decisions: Mapping[LabelKey, LabelDecision],
     issues: LabelIssues,
 ) -> list[tuple[LabelIssue, LabelDecision]]:
-    """The decisions other than to keep a label; files of the same bytes and label are one."""
+    """Decisions by the verdicts that are not `UNDECIDED`; files of the same bytes and label share one."""
     subjects = find_subjects(gallery, [issue.id for issue in wanted])
     dropping = {issue.id for issue in issues.items if verdicts.get(issue.id, issue.verdict) in (DROP, SET_ASIDE)}
     made: dict[LabelKey, tuple[LabelIssue, LabelDecision]] = {}
@@ -232,7 +226,7 @@ def _decide(
 def is_spared(
     label: str | None, group: DuplicateGroup, *, dropping: Container[int], decisions: Mapping[LabelKey, LabelDecision]
 ) -> bool:
-    """Whether an image is not dropped: no near-duplicate of it stays, or one that stays has its label."""
+    """Whether an image is not dropped, because no near-duplicate stays, or a staying one has its label."""
     staying = set()
     for image in group.images:
         decision = decisions.get((image.sha256, image.label))
@@ -243,7 +237,7 @@ def is_spared(
 
 
 def _can_be_decided(label: str | None) -> bool:
-    """Whether a person could type a suggested label; names of folders may have other characters."""
+    """Whether a person could type a suggested label; folder names may have other characters."""
     try:
         return label is not None and check_label(label) == label
     except InputError:

@@ -31,7 +31,7 @@ MOST_BYTES = 128 << 20
 """Size of the lines of a series; the oldest go."""
 TRIM_EVERY = 1000  # lines
 MOST_WAITING = 2000  # lines of a series that could not be written; the oldest go
-MOST_WAIT_S = 0.5  # that a request waits for its line; the line is written all the same
+MOST_WAIT_S = 0.5  # longest wait of a request for its line; the line is written in any case
 _NEEDED = ("at", "who", "from", "what", "request")
 _SCHEMA = """
 CREATE TABLE lines (

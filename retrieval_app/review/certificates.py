@@ -1,4 +1,4 @@
-"""Certificate of a gallery's labels: at most a share of them is wrong, by a sample that people look at.
+"""Certificate of a gallery's labels: proof by a reviewed sample that at most a share of the labels is wrong.
 
 The sample lies in a database beside the decisions, which are its answers: a label is wrong if a person changed it,
 dropped the image or set it aside. An image that was drawn stays drawn: an answer that is taken back has to be given
@@ -28,8 +28,12 @@ from index.versions.annotations import certificate_file
 from retrieval_app.review.database import Database, DecidedSinceError
 
 AT_A_TIME = 12  # images that are drawn together
-MOST_LABELS = 50  # that get a bound of their own, where it is at most
+MOST_LABELS = 50  # most labels with a bound of their own, and the greatest such bound
 MOST_BOUND = 0.25
+_STATE = (
+    *("number", "started_at", "started_by", "last_look", "at_most", "confidence", "alpha", "decided_before"),
+    *("looked_at", "most_wrong", "bound", "is_proved", "looks_to_come", "people"),
+)
 _SCHEMA = """
 CREATE TABLE samples (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -68,7 +72,7 @@ CREATE TABLE second_looks (                    -- of another person, who did not
 
 @dataclass(frozen=True, slots=True)
 class SampledLabel:
-    """A label that takes part in a sample."""
+    """Label that can be drawn."""
 
     place: int
     key: LabelKey
@@ -78,7 +82,7 @@ class SampledLabel:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What a sample proves now.
+    """Certificate of a sample: what its answers prove now.
 
     Attributes:
         at_most: share of wrong labels that it is to prove.
@@ -109,7 +113,7 @@ class Certificate:
 
     @property
     def members(self) -> list[SampledLabel]:
-        """The member of each look."""
+        """Labels that were drawn or chosen, in order."""
         return [self.sampled[draw.position] for draw in self.sample.draws]
 
     @cached_property
@@ -124,7 +128,7 @@ class Certificate:
 
     @property
     def labels_left(self) -> int:
-        """Labels without those of images that the sample's answers leave out."""
+        """Number of labels, without the images that the sample's answers leave out."""
         out = sum(1 for member in self.members if (made := self._answer(member)) is not None and made.leaves_out)
         return self.labels - out
 
@@ -135,16 +139,16 @@ class Certificate:
 
     @property
     def is_proved(self) -> bool:
-        """Whether at most the stated share of the labels is wrong, and nothing has changed since."""
+        """Whether at most the stated share of the labels is wrong, and the gallery has not changed since."""
         return not self.changes and self.most_wrong <= self.most_allowed
 
     @property
     def pending(self) -> list[LabelKey]:
-        """The labels that wait for an answer, in the order in which they were drawn."""
+        """Labels that wait for an answer, in the order of the draws."""
         return [self.sampled[place].key for place in self.sample.pending]
 
     def find(self, key: LabelKey) -> SampledLabel:
-        """A member with a look, by its key."""
+        """Drawn label, by its key."""
         return next(member for member in self.members if member.key == key)
 
     @property
@@ -154,7 +158,7 @@ class Certificate:
 
     @property
     def people(self) -> dict[str, int]:
-        """Number of answers by who gave them; an empty name where nobody signed in."""
+        """Number of answers by person; the name is empty without sign-in."""
         made = [self._answer(member) for member in self.members]
         return dict(Counter(one.decided_by or "" for one in made if one is not None).most_common())
 
@@ -166,7 +170,7 @@ class Certificate:
 
     @cached_property
     def looks_to_come(self) -> int:
-        """About how many more looks it takes, if the probabilities of label errors are right."""
+        """Estimated number of further reviews, if the probabilities of label errors are right."""
         if self.is_proved:
             return 0
         random = np.random.default_rng(self.number)
@@ -192,14 +196,14 @@ class Certificate:
         return rows
 
     def ask_again(self) -> list[LabelKey]:
-        """Labels that one person has answered and no second one, at random."""
+        """Labels that one person has reviewed and no second person, in random order."""
         pairs = zip(self.members, self.sample.answers, strict=True)
         left = [one.key for one, answer in pairs if answer is not None and one.place not in self.second]
         return [left[place] for place in np.random.default_rng(self.number).permutation(len(left)).tolist()]
 
     @cached_property
     def reviewers(self) -> AnnotatorErrorRates | None:
-        """What a second person's answers say of both; None before there are some."""
+        """Error rates of both people; None before the second person's first answer."""
         pairs = zip(self.members, self.sample.draws, self.sample.answers, strict=True)
         both = [
             (draw.position, answer, self.second[one.place])
@@ -216,26 +220,12 @@ class Certificate:
         return made if made is not None and made.is_look else None
 
     def to_json(self) -> dict[str, Any]:
-        """The state, as the API and the report have it."""
-        return {
-            "number": self.number,
-            "started_at": self.started_at,
-            "started_by": self.started_by,
-            "last_look": self.last_look,
-            "at_most": self.at_most,
-            "confidence": self.confidence,
-            "alpha": self.alpha,
+        """State for the API and the report."""
+        return {name: getattr(self, name) for name in _STATE} | {
             "labels": self.labels_left,
-            "decided_before": self.decided_before,
-            "looked_at": self.looked_at,
             "found_wrong": self.sample.found,
-            "most_wrong": self.most_wrong,
-            "bound": self.bound,
-            "is_proved": self.is_proved,
             "changes": list(self.changes),
             "waiting": len(self.sample.pending),
-            "looks_to_come": self.looks_to_come,
-            "people": self.people,
             "second": None if self.reviewers is None else {"by": self.second_by, **asdict(self.reviewers)},
         }
 
@@ -269,23 +259,14 @@ class CertificateStore:
                 "WHERE proved_at IS NOT NULL AND at_most <= ? AND confidence >= ?)",
                 (at_most, confidence),
             ).fetchone()[0]
+            goal = (at_most, confidence, spend(1 - confidence, attempt=left + 1))
             connection.execute(
                 "INSERT INTO samples (started_at, started_by, version, copies, at_most, confidence, alpha, seed) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    _now(),
-                    by,
-                    gallery.version,
-                    _digest_copies(gallery),
-                    at_most,
-                    confidence,
-                    spend(1 - confidence, attempt=left + 1),
-                    secrets.randbits(32),
-                ),
+                (_now(), by, gallery.version, _digest_copies(gallery), *goal, secrets.randbits(32)),
             )
-            connection.execute("DELETE FROM members")
-            connection.execute("DELETE FROM looks")
-            connection.execute("DELETE FROM second_looks")
+            for table in ("members", "looks", "second_looks"):
+                connection.execute(f"DELETE FROM {table}")
             connection.executemany(
                 "INSERT INTO members (place, sha256, given, label, p_error) VALUES (?, ?, ?, ?, ?)",
                 ((one.place, *one.key, one.label, one.p_error) for one in members),
@@ -376,7 +357,7 @@ def read_certificate(gallery: Gallery, decisions: Mapping[LabelKey, LabelDecisio
 
 
 def spend(alpha: float, *, attempt: int) -> float:
-    """The chance of a false certificate that an attempt may take, so that all of them together take `alpha`."""
+    """Chance of a false certificate that an attempt may have, so that all attempts together have `alpha`."""
     return 0.8 * alpha if attempt == 1 else 0.2 * alpha / (attempt * (attempt - 1))
 
 
@@ -416,7 +397,7 @@ def _read_chances(issues: LabelIssues, labels: int) -> dict[int, float]:
 
 
 def _find_answer(member: SampledLabel, decisions: Mapping[LabelKey, LabelDecision]) -> bool | None:
-    """Whether a person found the label wrong; None where nobody has looked."""
+    """Whether a person found the label wrong; None without a review."""
     made = decisions.get(member.key)
     return None if made is None or not made.is_look else made.label_after != member.label
 

@@ -42,7 +42,7 @@ Render = Callable[[int], bytes]
 """The re-encoded JPEG of an image by its id; raises ImageError or InputError."""
 
 MAX_ROWS = 5000
-MAX_ZIP_IMAGES = 1000  # in a ZIP: a browser holds it whole until it is saved
+MAX_ZIP_IMAGES = 1000  # a browser keeps the ZIP in memory until it is saved
 _MAX_ZIP_BYTES = 1 << 30
 _COLUMNS: dict[str, Callable[[Gallery, CatalogRow, bool], object]] = {
     "id": lambda gallery, row, folders: row.id,
@@ -65,7 +65,7 @@ _EARLIEST_TIME = (1980, 1, 1, 0, 0, 0)
 def stream_label_file(
     gallery: Gallery, trust: LabelProbabilities, *, counts: Counter[str], folders: bool = True
 ) -> Iterator[bytes]:
-    """The label file in blocks: absolute paths, which hold anywhere, or without `folders` those within the sources.
+    """Label file in blocks, with absolute paths, or without `folders` with paths within the sources.
 
     It has the usable images with a label, left-out near-duplicates included, the label before decisions and the
     probability that the label is right where it is known. `counts` gets the number of images of each of the `OUTCOMES`.
@@ -139,7 +139,7 @@ def encode_table(gallery: Gallery, ids: Sequence[int], *, folders: bool = True) 
     metadata is a JSON object. Without `folders` sources and absolute paths are shown by their last part.
     """
     rows = _read_rows(gallery, ids, most=MAX_ROWS)
-    return _encode([list(_COLUMNS), *(_cells(gallery, row, folders=folders) for row in rows)])
+    return _encode([list(_COLUMNS), *([read(gallery, row, folders) for read in _COLUMNS.values()] for row in rows)])
 
 
 def stream_zip(gallery: Gallery, ids: Sequence[int], *, render: Render, folders: bool = True) -> Iterator[bytes]:
@@ -179,7 +179,8 @@ def _stream_images(gallery: Gallery, rows: Sequence[CatalogRow], *, render: Rend
                 left -= len(picture)
                 archive.writestr(zipfile.ZipInfo(name, _EARLIEST_TIME), picture)
                 yield sink.take()
-            table.append((*_cells(gallery, row, folders=folders), "" if problem else name, guard_cell(problem)))
+            cells = [read(gallery, row, folders) for read in _COLUMNS.values()]
+            table.append((*cells, "" if problem else name, guard_cell(problem)))
         listing = zipfile.ZipInfo("list.csv", _EARLIEST_TIME)
         archive.writestr(listing, _encode(table), compress_type=zipfile.ZIP_DEFLATED)
     yield sink.take()
@@ -210,10 +211,6 @@ def _name_image(row: CatalogRow, *, rank: int) -> str:
     stem = os.path.splitext(os.path.basename(row.path))[0]
     safe = _UNSAFE.sub("-", stem).strip("-")[:_MAX_STEM_CHARACTERS]
     return f"images/{rank:04d}-{row.id}{'-' if safe else ''}{safe}.jpg"
-
-
-def _cells(gallery: Gallery, row: CatalogRow, *, folders: bool) -> list[object]:
-    return [read(gallery, row, folders) for read in _COLUMNS.values()]
 
 
 def _encode(rows: Iterable[Sequence[object]], *, errors: str = "backslashreplace") -> bytes:

@@ -32,12 +32,12 @@ logger = logging.getLogger(__name__)
 
 ADD, REMOVE, UPDATE = ("add", "remove", "update")
 WAITING, RUNNING, DONE, FAILED, CANCELLED = ("waiting", "running", "done", "failed", "cancelled")
-MOST_JOBS = 1000  # that wait, that are kept, and that are done at once
+MOST_JOBS = 1000  # limit of waiting, kept and parallel jobs
 _OVER = (DONE, FAILED, CANCELLED)
 _RETRY_AFTER_S = 10
 _MAX_REMOVED = 10_000
 _MAX_LOGGED = 300  # characters of the message about an end
-_GRACE_S = 5.0  # that a running job may still take when the server stops
+_GRACE_S = 5.0  # time limit of running jobs when the server stops
 _STOPPED = "the server was stopped before its turn; do it again"
 _STOPPED_ADDING = "the server was stopped before its turn; the image is kept and is added at the next start"
 _KEPT = "; the image is kept, and is added by the next update or at the next start"
@@ -69,7 +69,7 @@ class Job:
     kind: str
     state: str = WAITING
     message: str = "waiting for its turn"
-    result: Mapping[str, Any] | None = None  # of a job that is done
+    result: Mapping[str, Any] | None = None  # result of a finished job
     client: Client = field(default_factory=Client)
     work: Mapping[str, Any] = field(default_factory=dict)  # `image`, its name; or `ids`
     is_cancel_requested: bool = False
@@ -249,7 +249,7 @@ class Jobs:
                 gone = self._cancel_requested(jobs)
                 self._update(gone, state=CANCELLED, message="cancelled; the gallery is as it was")
                 self._forget(gone)
-                jobs = [job for job in jobs if job not in gone]  # which begin again
+                jobs = [job for job in jobs if job not in gone]  # removed jobs begin again
                 continue
             except RetrievalError as error:
                 if isinstance(error, InputError) and not is_last_try:

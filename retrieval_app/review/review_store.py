@@ -44,7 +44,7 @@ class ReviewStore:
         self._database = Database(path, SCHEMA)
         self._lock = threading.Lock()
         self._held: dict[About, tuple[object, Any]] = {}
-        self._labels: tuple[object, LabelStates] = None, ()  # of the file that was open
+        self._labels: tuple[object, LabelStates] = None, ()  # identity of the open file, and its label states
 
     @classmethod
     def of_gallery(cls, gallery: Path) -> "ReviewStore":

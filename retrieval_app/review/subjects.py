@@ -19,7 +19,7 @@ def list_usable(catalog: Catalog) -> Iterator[CatalogRow]:
 
 
 def find_subjects(gallery: Gallery, ids: Iterable[int]) -> dict[int, ImageRef]:
-    """The images of these ids, left-out near-duplicates included, by id."""
+    """Images by id, left-out near-duplicates included."""
     wanted = set(ids)
     with gallery.without_decisions.catalog() as catalog:
         subjects = {subject.image_id: subject for subject in _read_subjects(gallery, catalog.rows_of(wanted))}

@@ -47,7 +47,7 @@ class Snapshot:
 
 
 class LiveGallery:
-    """The newest sound version of a gallery.
+    """The newest intact version of a gallery.
 
     Attributes:
         problem: why the newest version is not served; None where it is.

@@ -1,4 +1,4 @@
-"""Photos: those that are sent, kept for a while, and crops of them; thumbnails and previews of a gallery's images."""
+"""Sent photos, which are kept for a while, and their crops; thumbnails and previews of a gallery's images."""
 
 import io
 import threading
@@ -28,7 +28,7 @@ SIDES = (64, 128, 256, 512)
 PREVIEW_SIDE = 2048
 LARGE_PIXELS = 16_000_000
 _one_large = threading.Lock()
-_QUALITY, _EFFORT = 80, 2  # of WebP; the next effort takes half as long again for 3 % fewer bytes
+_QUALITY, _EFFORT = 80, 2  # quality and effort of WebP; the next effort takes 1.5 times as long for 3 % fewer bytes
 
 
 class Crop(Body):

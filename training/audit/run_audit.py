@@ -22,14 +22,7 @@ from index.labels.issue_tables import COLUMNS, Cell, describe_row
 from index.labels.issues import NEIGHBOURS, CheckedImages, LabelIssue, LabelIssues, make_issues, rank_classes
 from index.labels.kinds import LIKELY_ERROR, IssueKinds, has_rare_class
 from index.labels.label_errors import LabelErrors, find_label_errors, pool_label_errors
-from index.labels.verdicts import (
-    AT_LEAST_RIGHT,
-    VERDICTS,
-    ExpectedRight,
-    compare_duplicates,
-    expect_right,
-    give_verdicts,
-)
+from index.labels.verdicts import AT_LEAST_RIGHT, ExpectedRight, compare_duplicates, expect_right, give_verdicts
 from index.progress import Progress, StepProgress, no_progress
 from index.text import printable_path
 from index.vectors.exact import search_labels
@@ -210,7 +203,6 @@ def rank_images(audited: LabelIssues) -> list[LabelIssue]:
 
 def summarise_audit(audited: LabelIssues, *, run: Path) -> dict[str, Any]:
     """The audit of a run without its images, as plain values."""
-    outcomes = Counter(image.outcome for image in audited.items)
     images = {label: count for label, count, _ in audited.classes}
     return {
         "run": str(run),
@@ -219,7 +211,7 @@ def summarise_audit(audited: LabelIssues, *, run: Path) -> dict[str, Any]:
         "at_least_right": audited.at_least_right,
         "look_alikes": audited.look_alikes,
         "no_promise": audited.no_promise,
-        "verdicts": {verdict: outcomes[verdict] for verdict in VERDICTS},
+        "verdicts": audited.count_outcomes(),
         "kinds": audited.count_kinds(),
         "classes": [{"label": label, "images": count, "noise_rate": share} for label, count, share in audited.classes],
         "pairs": [

@@ -20,7 +20,7 @@ _SMALLEST_VARIANCE_SHARE = 1e-7
 
 @dataclass(frozen=True, slots=True)
 class PrincipalAxes:
-    """PCA of L2-normalised features: `mean` (F,), `variances` (D,) falling, `axes` (D, F), all float64."""
+    """PCA of L2-normalised features: `mean` (F,), `variances` (D,) descending, `axes` (D, F), all float64."""
 
     mean: Doubles
     variances: Doubles

@@ -81,7 +81,7 @@ class Team:
         return self._machine
 
     def run_on_rank0(self, act: Callable[[], Value]) -> Value:
-        """Result of `act` on rank 0, which alone calls it; the others meanwhile do what it asks for."""
+        """Result of `act`, which only rank 0 calls; the other ranks execute its `call_on_others` meanwhile."""
         if self.size == 1:
             return act()
         if self.is_first:
@@ -98,7 +98,7 @@ class Team:
             function(*arguments)
 
     def call_on_others(self, function: Callable[..., object] | None, *arguments: Any) -> None:
-        """On rank 0: call this function in the others, which wait in `run_on_rank0`; None ends their waiting."""
+        """Call a function on the other ranks, from rank 0; they wait in `run_on_rank0`. None ends the wait."""
         if self.size > 1:
             dist.broadcast_object_list([(function, arguments)], 0, group=self._control)
 
@@ -119,7 +119,7 @@ class Team:
         return found or []
 
     def scatter(self, values: list[Value] | None) -> Value:
-        """One of rank 0's values, of which there are as many as ranks."""
+        """This rank's value of the list on rank 0, which has one value per rank."""
         own: list[Any] = [None]
         dist.scatter_object_list(own, values, src=0, group=self._control)
         handed: Value = own[0]
@@ -162,7 +162,7 @@ class Team:
         return shared
 
     def broadcast_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Give all ranks the gradients of rank 0."""
+        """Broadcast the gradients of rank 0 to all ranks."""
         if self.size > 1:
             for parameter in parameters:
                 if parameter.grad is not None:

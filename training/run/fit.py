@@ -32,7 +32,7 @@ from training.run.prepare import PreparedData
 from training.run.verdict import TRAINED, Verdict
 
 TrainedHead = EmbeddingHead | WhitenedHead
-CHECKPOINTS = 10  # of phase 2, where it is counted in steps
+CHECKPOINTS = 10  # checkpoints of phase 2, where it is counted in steps
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,7 +166,7 @@ def _group_classes(labels: Tensor, most: int) -> Tensor:
     """(N,) int64 group of every image, 0..G-1: each class in as few groups as `most` allows, of even sizes."""
     _, classes, sizes = labels.unique(return_inverse=True, return_counts=True)
     by_class = classes.argsort(stable=True)
-    rank = torch.empty_like(classes)  # of every image among those of its class
+    rank = torch.empty_like(classes)  # rank of each image within its class
     rank[by_class] = torch.arange(len(labels)) - (sizes.cumsum(0) - sizes)[classes[by_class]]
     counts = (sizes + most - 1) // most
     return (counts.cumsum(0) - counts)[classes] + rank * counts[classes] // sizes[classes]

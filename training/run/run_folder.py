@@ -32,7 +32,7 @@ from training.options.finetuning import FinetuneConfig
 from training.run.checkpoint import load_checkpoint, pack_modules, save_checkpoint, unpack_module
 
 PARITY_IMAGES = 16
-FORMAT_VERSION = 1  # of a run
+FORMAT_VERSION = 1  # version of the run folder
 _FILES = (
     "config.json",
     "features.json",

@@ -59,7 +59,7 @@ def choose_kind(count: int, config: AnnConfig) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ChosenIds:
-    """A subset of members: (n,) rising ids, and an expression of it; None: it is applied to candidates of all."""
+    """A subset of members: (n,) ascending ids, and an expression of it; None: it is applied to candidates of all."""
 
     ids: Ids
     expression: str | None
@@ -72,7 +72,7 @@ class ChosenIds:
 
 
 class MilvusRows:
-    """The rows of a version in a collection, read on demand: (N,) rising `ids`, and (n,) `gone` members."""
+    """The rows of a version in a collection, read on demand: (N,) ascending `ids`, and (n,) `gone` members."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self._folder, self._manifest = folder, manifest
@@ -318,7 +318,7 @@ def _write_anew(task: WriterTask, server: Server, members: Ids, tables: Sequence
 def _measure(
     task: WriterTask, collection: Collection, rows: Ids, held_out: Ids, tables: Sequence[VectorSource]
 ) -> dict[str, Any]:
-    """Measure rising efforts until one surely meets the target, by the task's queries or `held_out`, against `rows`."""
+    """Measure efforts, the least first, until one surely meets the target, by the task's queries or `held_out`."""
     queries, target = task.queries, task.config.recall_target
     if queries is None:
         queries = gather_rows(held_out, tables, embedding_dim=task.width)

@@ -906,7 +906,7 @@ export interface components {
             suggested?: string | null;
             /**
              * Kind
-             * @description only issues of this kind; without it, all but `unlabelled`
+             * @description only issues of this kind; else all but `unlabelled`
              */
             kind?: ("wrong_label" | "ambiguous" | "confused_classes" | "rare_class" | "outlier" | "conflicting_duplicates" | "split_class" | "unlabelled") | null;
             /**
@@ -1475,7 +1475,7 @@ export interface components {
         };
         /**
          * GroupDecisionEntry
-         * @description Decision about a group; of duplicates those in `keep` stay.
+         * @description Decision about a group; the images in `keep` stay.
          */
         GroupDecisionEntry: {
             /**
@@ -1675,7 +1675,7 @@ export interface components {
         };
         /**
          * ImageEntry
-         * @description An image of a list; what was not asked for by `include` is left out.
+         * @description Image of a list, with the fields that `include` names.
          */
         ImageEntry: {
             /** Id */
@@ -2133,7 +2133,7 @@ export interface components {
         };
         /**
          * Leak
-         * @description Images in several splits that are near-duplicates, or of one group.
+         * @description Images of several splits that are near-duplicates or belong to one group.
          */
         Leak: {
             /** Images */
@@ -2301,7 +2301,7 @@ export interface components {
         };
         /**
          * MendLeaks
-         * @description What becomes of all leaks: their images move to one split, or those of one split are dropped.
+         * @description Change of all leaks: their images move to one split, or the images of one split are dropped.
          */
         MendLeaks: {
             /**
@@ -2523,7 +2523,7 @@ export interface components {
         };
         /**
          * SampleRequest
-         * @description What a sample is to prove; the last one goes on unless a new one is asked for.
+         * @description Goal of a sample; the last sample continues unless `new`.
          */
         SampleRequest: {
             /**
@@ -3508,7 +3508,7 @@ export interface operations {
                 label?: string | null;
                 /** @description only issues with this as first suggestion */
                 suggested?: string | null;
-                /** @description only issues of this kind; without it, all but `unlabelled` */
+                /** @description only issues of this kind; else all but `unlabelled` */
                 kind?: ("wrong_label" | "ambiguous" | "confused_classes" | "rare_class" | "outlier" | "conflicting_duplicates" | "split_class" | "unlabelled") | null;
                 state?: ("open" | "decided" | "all") | ("set_aside" | "sample");
             };

@@ -122,7 +122,7 @@ class Budget:
         return planned if self.limit_s is None else max(done, round(done / self.elapsed))
 
     def at_least(self, epochs: int) -> int:
-        """Epochs between two evaluations or checkpoints: so many, or more where few images take many epochs."""
+        """Epochs between two evaluations or checkpoints; more where few images take many epochs."""
         return max(epochs, (self.epochs or 0) // MOST_EVALUATIONS)
 
     def ended_by(self, epoch: int) -> str | None:

@@ -47,9 +47,9 @@ from training.run.searches import embed_features
 
 Weights = dict[str, Tensor]
 """Weights that training changes, by name, as `NetworkModel.moving` has them."""
-WARM_UP = 0.1  # of all steps
-_TICKS = 1000  # that a time budget has in the place of steps
-MAX_NORM = 5.0  # of the gradient; that of Proxy-Anchor is some 1 to 10
+WARM_UP = 0.1  # share of all steps
+_TICKS = 1000  # steps that a time budget counts as
+MAX_NORM = 5.0  # greatest norm of the gradient; Proxy-Anchor has norms of some 1 to 10
 
 
 def copy_weights(model: NetworkModel) -> dict[str, Tensor]:

@@ -62,7 +62,7 @@ def _time_step(model: NetworkModel, images: torch.Tensor) -> float:
     return (time.perf_counter() - started) / steps
 
 
-_SMALLER, _STEP = 0.7, 8  # of the crop's side; pixels
+_SMALLER, _STEP = 0.7, 8  # smaller views as a share of the crop's side; their step in pixels
 
 
 def plan_blocks(backbone: Backbone, config: TrainConfig, *, side: int) -> list[Block]:

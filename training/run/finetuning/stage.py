@@ -243,9 +243,8 @@ def prepare_loop(
         begun = {name: tensor.detach().cpu() for name, tensor in pack_modules(loss=loss).items()}
         sent = replace(task, guidance=None if task.guidance is None else deepcopy(task.guidance).cpu())
         at_first = deepcopy(start).cpu()
-        team.call_on_others(
-            help_training, sent, decoding, SentExtractor.of(extractor), at_first, begun, model.precision
-        )
+        sent_extractor = SentExtractor.of(extractor)
+        team.call_on_others(help_training, sent, decoding, sent_extractor, at_first, begun, model.precision)
     return open_loop(
         task,
         model,

@@ -7,8 +7,6 @@ export {}; // a module of its own
 /** @type {(selector: string) => any} */
 const find = selector => document.querySelector(selector);
 const data = JSON.parse(find('#data').textContent);
-/** Whether a verdict decides nothing, so that the issue stays open. */
-const isUndecided = item => data.undecided.includes(item.verdict);
 const keyOf = ({sha256, label}) => `${sha256}/${label}`;
 const items = data.items.map((item, row) => ({
   ...item,
@@ -17,7 +15,7 @@ const items = data.items.map((item, row) => ({
   card: document.getElementById(`item-${row}`),
   text: [item.path, item.label, item.suggested ?? ''].join('\n').toLowerCase(),
 }));
-const filter = {verdict: items.every(isUndecided) ? 'all' : 'issues', state: 'open', pair: ['', '']};
+const filter = {verdict: items.every(item => item.is_undecided) ? 'all' : 'issues', state: 'open', pair: ['', '']};
 const list = find('.items');
 const {compare} = new Intl.Collator('en', {numeric: true});
 
@@ -104,7 +102,7 @@ window.addEventListener('beforeunload', event => {
 // The list: which items pass the filters, in which order, and what is decided about each.
 
 const ofVerdict = (item, verdict) =>
-  verdict === 'all' || (verdict === 'issues' ? !isUndecided(item) : item.verdict === verdict);
+  verdict === 'all' || (verdict === 'issues' ? !item.is_undecided : item.verdict === verdict);
 
 /** The items that pass all filters but that of what is decided. */
 function choose() {
@@ -175,7 +173,7 @@ const matches = (item, node, {decision, new_label: label}) =>
 
 function accepted() {
   const least = Number(find('#least').value) / 100;
-  return choose().filter(item => item.p_error >= least && !isUndecided(item) && !decisions.has(item.key));
+  return choose().filter(item => item.p_error >= least && !item.is_undecided && !decisions.has(item.key));
 }
 
 /** "17 labels change (about 14 of the new ones are right), 30 images are set aside, 5 are dropped". */
@@ -220,7 +218,7 @@ function goOn(item) {
 
 function acceptVerdict(item) {
   // `keep` is the verdict on a rare class or a near-duplicate that stays, even where the label is probably wrong.
-  const isOpen = isUndecided(item) && item.p_error >= 0.5;
+  const isOpen = item.is_undecided && item.p_error >= 0.5;
   if (isOpen) tell('Look: no recommendation. L keeps the label, D sets the image aside, X drops it.');
   else decide(item, item.verdict, item.new_label ?? '');
 }
