@@ -302,11 +302,11 @@ def find_level(near: Floats, far: Floats) -> float | None:
     frequent = found >= _LIFT * share * len(near)
     if not frequent[-1]:
         return None
-    place = len(frequent) - int(np.argmin(frequent[::-1])) if not frequent.all() else 0
-    expected = 0.5**place * len(near)
-    if above[place] - expected < _DEVIATIONS * np.sqrt(expected):
+    position = len(frequent) - int(np.argmin(frequent[::-1])) if not frequent.all() else 0
+    expected = 0.5**position * len(near)
+    if above[position] - expected < _DEVIATIONS * np.sqrt(expected):
         return None
-    return float(levels[place])
+    return float(levels[position])
 
 
 def measure(pairs: Pairs, vectors: Floats) -> Floats:
@@ -336,7 +336,7 @@ def draw_same_label(labels: Labels, *, count: int, seed: int, without: Pairs | N
 
 
 def _pair_neighbours(rows: Ids, are_near: _Near) -> Pairs:
-    """Pairs of (n,) ordered rows that are near, at most `NUMBERS_APART` places apart."""
+    """Pairs of (n,) ordered rows that are near, at most `NUMBERS_APART` positions apart."""
     parts = []
     for apart in range(1, NUMBERS_APART + 1):
         first = np.arange(max(0, len(rows) - apart))

@@ -87,9 +87,9 @@ class _Ranking:
         if not np.array_equal(self._by_id, rows):
             groups = None if gallery.groups is None else gallery.groups[self._by_id]
             gallery = Labelled(gallery.vectors[self._by_id], gallery.labels[self._by_id], groups=groups)
-        places = np.empty(len(rows) + 1, dtype=np.int64)
-        places[self._by_id], places[-1] = rows, -1
-        self._queries, self._gallery, self._own, self._depths = queries, gallery, places[own], depths
+        positions = np.empty(len(rows) + 1, dtype=np.int64)
+        positions[self._by_id], positions[-1] = rows, -1
+        self._queries, self._gallery, self._own, self._depths = queries, gallery, positions[own], depths
         self._relevance = relevance
         self._scale, other_scale = _find_scale(norms), _find_scale(others)
         largest = float(others.max()) * other_scale
@@ -336,8 +336,8 @@ def find_members(queries: Labelled, gallery: Labelled) -> Ids:
         return np.full(len(queries.labels), -1, dtype=np.int64)
     ids = np.arange(len(gallery.labels)) if gallery.ids is None else gallery.ids
     by_id = np.argsort(ids)
-    place = by_id[np.searchsorted(ids, queries.ids, sorter=by_id).clip(max=len(by_id) - 1)]
-    return np.where(ids[place] == queries.ids, place, -1)
+    position = by_id[np.searchsorted(ids, queries.ids, sorter=by_id).clip(max=len(by_id) - 1)]
+    return np.where(ids[position] == queries.ids, position, -1)
 
 
 def _count_findable(queries: Labelled, gallery: Labelled, own: Ids) -> Labels:
@@ -353,7 +353,7 @@ def _count_findable(queries: Labelled, gallery: Labelled, own: Ids) -> Labels:
 
 
 def count_relevant(query_labels: Labels, gallery_labels: Labels, *, own: Ids) -> Labels:
-    """(Q,) gallery items of the query's label, without the query itself, at the place `own` (Q,), -1 for none."""
+    """(Q,) gallery items of the query's label, without the query itself, at the position `own` (Q,), -1 for none."""
     labels, counts = np.unique(gallery_labels[gallery_labels != UNLABELLED], return_counts=True)
     if not len(labels):
         return np.zeros(len(query_labels), dtype=np.int64)

@@ -115,9 +115,9 @@ class GaussianClasses:
                 for some in self._cut(rows):
                     scores = classes.log_likelihood(self._rows[some].astype(np.float64))
                     own, parts = (np.arange(len(some)), self._labels[some]), self._weights[some] * self._balance[some]
-                    for place, temperature in enumerate(_TEMPERATURES):
+                    for position, temperature in enumerate(_TEMPERATURES):
                         likely = softmax(temperature * scores + self._prior)[own].clip(min=1e-12)
-                        losses[number, place] -= float(np.log(likely) @ parts)
+                        losses[number, position] -= float(np.log(likely) @ parts)
                 self._tell(0)
         best, temperature = np.unravel_index(losses.argmin(), losses.shape)
         return shrinkages[best], float(_TEMPERATURES[temperature])

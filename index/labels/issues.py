@@ -27,7 +27,7 @@ class CheckedImages:
     """Images whose labels are checked or proposed, as arrays over N images."""
 
     vectors: Vectors  # (N, D)
-    labels: Labels  # (N,) places in `names`; `UNLABELLED` without one
+    labels: Labels  # (N,) positions in `names`; `UNLABELLED` without one
     ids: Ids  # (N,)
     groups: Ids  # (N,); images of one group are near-duplicates
     p_right: Doubles  # (N,) as of `find_label_errors`; labels that a person has decided, at 1, are not issues
@@ -42,13 +42,13 @@ class CheckedImages:
         vectors = self.vectors if len(rows) == len(self.labels) else self.vectors[rows]
         return CheckedImages(vectors, labels, self.ids[rows], self.groups[rows], self.p_right[rows], names)
 
-    def describe_near(self, nearest: Nearest, place: int) -> tuple[tuple[int, float], ...]:
+    def describe_near(self, nearest: Nearest, position: int) -> tuple[tuple[int, float], ...]:
         """(id, score) of the nearest images of a query."""
-        return tuple((int(self.ids[row]), score) for row, score in nearest.of(place))
+        return tuple((int(self.ids[row]), score) for row, score in nearest.of(position))
 
-    def describe_others(self, nearest: Nearest, place: int) -> tuple[tuple[int, float, str], ...]:
+    def describe_others(self, nearest: Nearest, position: int) -> tuple[tuple[int, float, str], ...]:
         """(id, score, label) of the nearest images of a query."""
-        found = nearest.of(place)
+        found = nearest.of(position)
         return tuple((int(self.ids[row]), score, self.names[self.labels[row]]) for row, score in found)
 
     @property
@@ -177,7 +177,7 @@ def make_issues(
     """Label issues of (n,) rows of labelled images; `nearest` are theirs with the same label, and with others."""
     same_labels, other_labels = (None, None) if nearest is None else nearest
     issues = []
-    for place, row in enumerate(rows.tolist()):
+    for position, row in enumerate(rows.tolist()):
         label = int(images.labels[row])
         issues.append(
             LabelIssue(
@@ -188,8 +188,8 @@ def make_issues(
                 p_none=float(errors.p_no_class[row]),
                 kind=None if kinds is None else kinds.kind_of(row),
                 verdict=KEEP if verdicts is None else verdicts[row],
-                agreeing=() if same_labels is None else images.describe_near(same_labels, place),
-                disagreeing=() if other_labels is None else images.describe_others(other_labels, place),
+                agreeing=() if same_labels is None else images.describe_near(same_labels, position),
+                disagreeing=() if other_labels is None else images.describe_others(other_labels, position),
                 confidence=float(errors.own[row]),
             )
         )

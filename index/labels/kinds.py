@@ -35,8 +35,8 @@ def is_outlier(errors: LabelErrors) -> Mask:
 
 def has_conflicting_duplicate(labels: Labels, groups: Ids) -> Mask:
     """(N,) whether a duplicate, of the same of (N,) groups, has another label."""
-    places, inverse = np.unique(groups, return_inverse=True)
-    lowest, highest = np.full(len(places), np.iinfo(np.int64).max), np.full(len(places), -1)
+    unique, inverse = np.unique(groups, return_inverse=True)
+    lowest, highest = np.full(len(unique), np.iinfo(np.int64).max), np.full(len(unique), -1)
     np.minimum.at(lowest, inverse, labels)
     np.maximum.at(highest, inverse, labels)
     differ: Mask = (lowest < highest)[inverse]

@@ -326,8 +326,8 @@ def pool_label_errors(one: LabelErrors, other: LabelErrors, labels: Labels) -> L
     sums = np.stack([np.where(both == column[:, None], halves, 0).sum(axis=1) for column in both.T], axis=1)
     is_again = np.stack([(both[:, :n] == both[:, n, None]).any(axis=1) for n in range(both.shape[1])], axis=1)
     sums = np.where(is_again | (both == NO_ID), -1.0, sums)
-    places, probabilities = _choose_top(sums)
-    best = np.take_along_axis(both, places, axis=1)
+    positions, probabilities = _choose_top(sums)
+    best = np.take_along_axis(both, positions, axis=1)
     best = np.where(probabilities < 0, NO_ID, best)
     others = np.where(both == labels[:, None], -1.0, sums)
     first, own = others.argmax(axis=1), np.arange(len(labels))
@@ -372,10 +372,10 @@ def errors_from_top(
     rest = (p_error - p_suggested - none)[:, None]
     others = np.where(is_other, np.minimum(rest * confidences / left, _LESS * p_suggested[:, None]), -1.0)
     all_labels = np.column_stack([np.where(is_other, best, NO_ID), labels, suggested])
-    places, probabilities = _choose_top(np.column_stack([others, 1 - p_error, p_suggested]))
-    classes = np.where(places == NO_ID, NO_ID, np.take_along_axis(all_labels, places, axis=1))
-    pairs, place = np.unique(np.stack([labels, suggested]), axis=1, return_inverse=True)
-    amounts = np.bincount(place.ravel(), weights=p_error - none)
+    positions, probabilities = _choose_top(np.column_stack([others, 1 - p_error, p_suggested]))
+    classes = np.where(positions == NO_ID, NO_ID, np.take_along_axis(all_labels, positions, axis=1))
+    pairs, position = np.unique(np.stack([labels, suggested]), axis=1, return_inverse=True)
+    amounts = np.bincount(position.ravel(), weights=p_error - none)
     named = zip(*pairs.tolist(), amounts.tolist(), strict=True)
     kept = tuple((i, j, n) for i, j, n in named if n > 0)
     rates = _rates(p_error, labels, count=count)
@@ -396,7 +396,7 @@ def _no_classes(count: int) -> tuple[Ids, Doubles]:
 
 
 def _choose_top(values: Floats | Doubles) -> tuple[Ids, Doubles]:
-    """(B, 4) places of the highest of (B, C) values, the best first, and these; `NO_ID` and 0 beyond C."""
+    """(B, 4) positions of the highest of (B, C) values, the best first, and these; `NO_ID` and 0 beyond C."""
     best, highest = _no_classes(len(values))
     order = np.argsort(-values, axis=1, kind="stable")[:, :TOP_CLASSES]
     best[:, : order.shape[1]] = order

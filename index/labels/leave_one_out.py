@@ -186,8 +186,8 @@ class LeaveOneOut:
         left_out /= (1 - leverage).clip(min=1e-9)[:, None]
         sets = self._set_of[rows]
         for number in np.unique(sets[sets != _ALONE]).tolist():
-            places = np.flatnonzero(sets == number)
-            left_out[places] = self._leave_set_out(number, rows[places], features[places])
+            positions = np.flatnonzero(sets == number)
+            left_out[positions] = self._leave_set_out(number, rows[positions], features[positions])
         return left_out
 
     def _leave_set_out(self, number: int, rows: Ids, features: Doubles) -> Doubles:

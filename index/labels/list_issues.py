@@ -115,11 +115,11 @@ def _list_proposals(errors: LabelErrors, images: CheckedImages, loose: CheckedIm
         groups=np.concatenate([np.arange(count), np.full(len(compared), count)]),  # so they do not find each other
     )
     items, clear = [], errors.is_clear[order]
-    for place, issue in enumerate(propose_labels(errors, loose.ids, images.names, order)):
-        is_clear = issue.p_error >= LIKELY_ERROR and clear[place]
+    for position, issue in enumerate(propose_labels(errors, loose.ids, images.names, order)):
+        is_clear = issue.p_error >= LIKELY_ERROR and clear[position]
         issue = replace(issue, verdict=CHANGE if is_clear else KEEP)
-        if place < len(compared):
-            near, others = images.describe_near(agreeing, place), images.describe_others(disagreeing, place)
+        if position < len(compared):
+            near, others = images.describe_near(agreeing, position), images.describe_others(disagreeing, position)
             issue = replace(issue, agreeing=near, disagreeing=others)
         items.append(issue)
     return items

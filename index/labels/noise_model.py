@@ -75,8 +75,8 @@ class LabelPrior:
     def take(self, rows: Labels, *, classes: Labels, labels: Labels) -> "LabelPrior":
         """Prior of (n,) images, with labels renumbered by the sorted `classes`; other earlier labels are lost."""
         before = self.before[rows]
-        place = np.searchsorted(classes, before).clip(max=len(classes) - 1)
-        return LabelPrior(self.p_right[rows], np.where(classes[place] == before, place, labels))
+        position = np.searchsorted(classes, before).clip(max=len(classes) - 1)
+        return LabelPrior(self.p_right[rows], np.where(classes[position] == before, position, labels))
 
     def at(self, rows: Labels) -> "LabelPrior":
         """Prior of some images, without renumbering."""
@@ -149,7 +149,7 @@ def _sharpen(logs: Doubles, power: float) -> Doubles:
 
 
 def _fit(logs: Doubles, given: Labels, by_label: list[Doubles]) -> tuple[float, float, int]:
-    """The likeliest noise rate, power and place in `by_label`, (n, C) or (n, 1) probabilities of labels if wrong."""
+    """The likeliest noise rate, power and position in `by_label`, (n, C) or (n, 1) probabilities of labels if wrong."""
     best, own = (-np.inf, _FIRST_SHARE, 1.0, 0), np.arange(len(given))
     for power in _POWERS:
         shown = _sharpen(logs, power)

@@ -33,16 +33,16 @@ class Recalibration:
     def fit(cls, p: Doubles, found: Mask) -> "Recalibration":
         """Fit to (n,) probabilities of reviewed statements, and whether each was true."""
         inputs, targets = _inputs(p), found.astype(np.float64)
-        usual = np.array([0.0, 1.0])
+        prior = np.array([0.0, 1.0])
 
         def loss(values: Doubles) -> tuple[float, Doubles]:
             """The negative logarithm of the posterior, and its gradient."""
-            scores, from_usual = inputs @ values, (values - usual) / _SPREAD
-            value = (np.logaddexp(0, scores) - targets * scores).sum() + (from_usual**2).sum() / 2
-            return float(value), inputs.T @ (expit(scores) - targets) + from_usual / _SPREAD
+            scores, from_prior = inputs @ values, (values - prior) / _SPREAD
+            value = (np.logaddexp(0, scores) - targets * scores).sum() + (from_prior**2).sum() / 2
+            return float(value), inputs.T @ (expit(scores) - targets) + from_prior / _SPREAD
 
         bounds = [(None, None), (_LEAST_SLOPE, None)]
-        fitted = minimize(loss, usual, jac=True, method="L-BFGS-B", bounds=bounds, tol=1e-12).x
+        fitted = minimize(loss, prior, jac=True, method="L-BFGS-B", bounds=bounds, tol=1e-12).x
         now = expit(inputs @ fitted)
         information = (inputs * (now * (1 - now))[:, None]).T @ inputs + np.diag(_SPREAD**-2)
         return cls(float(fitted[0]), float(fitted[1]), np.linalg.inv(information))
@@ -55,7 +55,7 @@ class Recalibration:
     def estimate_share(self, p: Doubles) -> tuple[float, float, float]:
         """Estimated share of wrong labels with its 95 % interval, from (n,) probabilities before recalibration.
 
-        It allows for the chance of what was found, and of what the labels are.
+        The interval covers the uncertainty of the fit and of the labels.
         """
         now = self.apply(p)
         slopes = (_inputs(p) * (now * (1 - now))[:, None]).mean(axis=0)

@@ -173,15 +173,15 @@ def calibrate_scores(
         shows no class, which never rises with the highest confidence.
     """
     count, each = wrong.shape
-    values, place = np.unique(np.concatenate([given, wrong.ravel(), drawn.ravel()]), return_inverse=True)
-    own, of_wrong, of_drawn = np.split(place, [count, count + wrong.size])
+    values, position = np.unique(np.concatenate([given, wrong.ravel(), drawn.ravel()]), return_inverse=True)
+    own, of_wrong, of_drawn = np.split(position, [count, count + wrong.size])
     given_amounts = np.bincount(own, minlength=len(values)).astype(np.float64)
     low, random_shares, random_rate, random_error = measure_random(thirds, highest)
     p_error, none = np.zeros((2, count))
 
-    def amounts(places: Ids, weights: Doubles) -> Doubles:
+    def amounts(positions: Ids, weights: Doubles) -> Doubles:
         weights = np.repeat(weights * (count / weights.sum() / each), each)
-        return np.asarray(np.bincount(places, weights=weights, minlength=len(values)))
+        return np.asarray(np.bincount(positions, weights=weights, minlength=len(values)))
 
     for _ in range(_ROUNDS):
         is_right = (1 - p_error).clip(_EPSILON)
@@ -209,10 +209,10 @@ def estimate_rate(simulated: Doubles, given: Doubles, *, model_rate: float | Non
     simulated_below, given_below = np.cumsum(simulated), np.cumsum(given)
     least = float(np.clip(_MANY / given_below[-1], _SHARES[0], _MOST_OF_FEW))
     shares = np.linspace(least, _SHARES[1], 33)
-    places = np.searchsorted(simulated_below, shares * simulated_below[-1]).clip(max=len(simulated) - 1)
-    below = given_below[places]
+    positions = np.searchsorted(simulated_below, shares * simulated_below[-1]).clip(max=len(simulated) - 1)
+    below = given_below[positions]
     below = below + np.sqrt(below) / 2  # the lowest of many random values is too low
-    bound = min(1.0, float((below / np.maximum(simulated_below[places], _EPSILON)).min()))
+    bound = min(1.0, float((below / np.maximum(simulated_below[positions], _EPSILON)).min()))
     if model_rate is None or bound <= 0:
         return bound
     weight = float(np.clip((bound - _BOUND_ALONE) / (_HALFWAY - _BOUND_ALONE), 0, 1)) / 2

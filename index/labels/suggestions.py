@@ -51,9 +51,9 @@ class SuggestionScores:
         self._is_found[rows] = suggested == labels[:, None]
         self._scores[rows] = score_labels(confidences, wrong)
         if len(is_unseen):
-            places = rows[is_unseen]
-            self._unseen[places] = suggest_labels(unseen, wrong[is_unseen])[1]
-            self._unseen_scores[places] = score_labels(unseen, wrong[is_unseen])
+            positions = rows[is_unseen]
+            self._unseen[positions] = suggest_labels(unseen, wrong[is_unseen])[1]
+            self._unseen_scores[positions] = score_labels(unseen, wrong[is_unseen])
 
     def calibrate(self, first: ErrorCalibration, p_error: Doubles, *, found: ErrorCalibration) -> ErrorCalibration:
         """`found` with the probabilities of suggestions, given (N,) p_error and the calibration of the `first` pass.
@@ -114,8 +114,8 @@ class LookAlikes:
         sizes = np.searchsorted(labels[order], labels[order], side="right") - starts
         self._alike = np.empty((len(labels), each), dtype=np.int64)
         for step in range(each):
-            place = starts + (np.arange(len(labels)) - starts + step + 1) % sizes
-            self._alike[order, step] = suggestions.suggested[order[place]]
+            position = starts + (np.arange(len(labels)) - starts + step + 1) % sizes
+            self._alike[order, step] = suggestions.suggested[order[position]]
         self._is_other = self._alike != labels[:, None]
         self._scores = np.zeros(self._alike.shape)
 

@@ -117,7 +117,7 @@ def _read_profile() -> dict[str, str]:
         (os.environ.get("AWS_SHARED_CREDENTIALS_FILE"), home / "credentials"),
     )
     try:
-        read.read([given or usual for given, usual in files], encoding="utf-8")
+        read.read([given or default for given, default in files], encoding="utf-8")
     except (configparser.Error, UnicodeDecodeError) as error:
         raise InputError(f"~/.aws: cannot be read: {printable_path(error)}") from error
     found: dict[str, str] = {}

@@ -116,8 +116,8 @@ def keep_label_decisions(
     """Store label decisions as one step made by `by`; the response. Those of an agent do not count as reviewed."""
     subjects = find_subjects(snapshot.gallery, [choice.image_id for choice in body.decisions])
     chosen = [
-        _decide_label(snapshot, subjects[choice.image_id], choice, place=place)
-        for place, choice in enumerate(body.decisions)
+        _decide_label(snapshot, subjects[choice.image_id], choice, position=position)
+        for position, choice in enumerate(body.decisions)
     ]
     if is_agent:
         chosen = [replace(one, source="agent", p_right=MAX_UNREVIEWED_P_RIGHT) for one in chosen]
@@ -130,14 +130,14 @@ def keep_label_decisions(
     return {"changed": len(step.decisions), "step": step.number, "can_undo": review.can_undo()}
 
 
-def _decide_label(snapshot: Snapshot, subject: ImageRef, choice: LabelChoice, *, place: int) -> LabelDecision:
+def _decide_label(snapshot: Snapshot, subject: ImageRef, choice: LabelChoice, *, position: int) -> LabelDecision:
     """The decision of a choice; refused where the image has another label than was seen."""
     decided = snapshot.gallery.decided.by_id.get(subject.image_id)
     labels = (subject.label, subject.label if decided is None else decided.label)  # lists show one of them
     if "label_seen" in choice.model_fields_set and choice.label_seen not in labels:
         now = "no label" if subject.label is None else f"the label {printable_path(subject.label)}"
         message = f"nothing was decided: image {subject.image_id} has {now} now; look at it again"
-        raise ApiError(message, status=409, field=f"decisions.{place}.label_seen")
+        raise ApiError(message, status=409, field=f"decisions.{position}.label_seen")
     return subject.decide(choice.decision, new_label=choice.label)
 
 

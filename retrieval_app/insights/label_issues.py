@@ -32,8 +32,8 @@ def find_label_issues(
     images = read_labelled(gallery, duplicates or find_duplicate_groups(gallery))
     found, calibration = list_label_issues(images, progress=progress)
     if calibration is not None:
-        usual = Recalibration.fit(np.empty(0), np.empty(0, dtype=bool))
-        found = replace(found, open_share=usual.estimate_share(calibration.p_error))
+        unchanged = Recalibration.fit(np.empty(0), np.empty(0, dtype=bool))
+        found = replace(found, open_share=unchanged.estimate_share(calibration.p_error))
     return replace(_name_contents(found, gallery), is_lower_bound=gallery.knows_labels), calibration
 
 
@@ -127,13 +127,13 @@ def _relabel(images: CheckedImages, decided: Mapping[int, LabelDecision]) -> Che
     """Images with decided labels, without images that decisions leave out."""
     numbers = {name: number for number, name in enumerate(images.names)}
     labels, p_right, stays = images.labels.copy(), images.p_right.copy(), np.ones(len(images.ids), dtype=bool)
-    places = {number: place for place, number in enumerate(images.ids.tolist())}
-    for place, decision in ((places[number], one) for number, one in decided.items() if number in places):
+    positions = {number: position for position, number in enumerate(images.ids.tolist())}
+    for position, decision in ((positions[number], one) for number, one in decided.items() if number in positions):
         if decision.label_after is None:
-            stays[place] = False
+            stays[position] = False
         else:
-            labels[place] = numbers.setdefault(decision.label_after, len(numbers))
-            p_right[place] = 1.0
+            labels[position] = numbers.setdefault(decision.label_after, len(numbers))
+            p_right[position] = 1.0
     relabelled = replace(images, labels=labels, p_right=p_right, names=tuple(numbers))
     return relabelled.take(np.flatnonzero(stays))
 

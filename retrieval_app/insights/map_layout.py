@@ -37,15 +37,15 @@ class MapLayout(Answer):
     def with_decisions(self, decided: DecidedRows) -> "MapLayout":
         """Layout with decided labels, without dropped images."""
         dropped = set(decided.left_out.tolist())
-        shown = [place for place, number in enumerate(self.ids) if number not in dropped]
-        ids = [self.ids[place] for place in shown]
+        shown = [position for position, number in enumerate(self.ids) if number not in dropped]
+        ids = [self.ids[position] for position in shown]
         given = [None if number < 0 else self.labels[number] for number in self.label]
         texts = [
-            decided.by_id[number].label if number in decided.by_id else given[place]
-            for number, place in zip(ids, shown, strict=True)
+            decided.by_id[number].label if number in decided.by_id else given[position]
+            for number, position in zip(ids, shown, strict=True)
         ]
         label, names = number_labels(texts)
-        x, y = ([axis[place] for place in shown] for axis in (self.x, self.y))
+        x, y = ([axis[position] for position in shown] for axis in (self.x, self.y))
         changed = {"ids": ids, "x": x, "y": y, "label": label.tolist(), "labels": names}
         return self.model_copy(update={"total": self.total - len(dropped), **changed})
 

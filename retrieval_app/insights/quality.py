@@ -244,11 +244,11 @@ def _find_worst(
     misses[nearest.different_row[findable] == NO_ID] = 0
     order = np.lexsort((-nearest.different[findable], -misses))[:_WORST]
     found = []
-    for place in order[misses[order] > 0].tolist():
-        query = findable[place]
+    for position in order[misses[order] > 0].tolist():
+        query = findable[position]
         row, other = queries[query], nearest.different_row[query]
         hit = ScoredImage(id=ids[other], label=labels[other], score=nearest.different[query])
-        found.append(WorstQueryEntry(id=ids[row], label=labels[row], hit=hit, misses=misses[place]))
+        found.append(WorstQueryEntry(id=ids[row], label=labels[row], hit=hit, misses=misses[position]))
     return found
 
 

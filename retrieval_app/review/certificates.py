@@ -372,8 +372,8 @@ def list_members(
     inherited = {image.image_id: label for label, kept in copies.values() for image in kept if label is not None}
     with gallery.without_decisions.catalog() as catalog:
         for row in catalog.rows(status="indexed"):
-            key, usual = (row.sha256 or "", row.label), row.label or inherited.get(row.id)
-            label = usual if (made := decisions.get(key)) is None else made.label_after
+            key, before = (row.sha256 or "", row.label), row.label or inherited.get(row.id)
+            label = before if (made := decisions.get(key)) is None else made.label_after
             label = None if row.id in copies else label
             if (label is not None or row.label is not None) and found.get(key, (0, None))[1] is None:
                 found[key] = row.id, label

@@ -79,7 +79,7 @@ def _help_extracting(paths: Sequence[Path], views: int, sent: SentExtractor) -> 
 def _extract_part(
     paths: Sequence[Path], views: int, extractor: Extractor, machine: Machine, progress: Progress
 ) -> tuple[FeatureStore, list[ExtractedSet]]:
-    """Store of this machine, and on rank 0 the results of all ranks, by place in all paths.
+    """Store of this machine, and on rank 0 the results of all ranks, by position in all paths.
 
     The others send rank 0 the features that its store lacks.
     """

@@ -149,10 +149,10 @@ def draw_batches(
     if not images_per_class or labels is None:
         return iter(rows[order].split(size))
     groups = _group_classes(labels[order], images_per_class)
-    places = torch.randperm(int(groups.max()) + 1, generator=generator)[groups]  # (N,) of each one's group
-    batches = places // (size // images_per_class)
+    positions = torch.randperm(int(groups.max()) + 1, generator=generator)[groups]  # (N,) of each one's group
+    batches = positions // (size // images_per_class)
     sizes = torch.bincount(batches).tolist()
-    return iter(rows[order][places.argsort(stable=True)].split(sizes))
+    return iter(rows[order][positions.argsort(stable=True)].split(sizes))
 
 
 def count_batches(labels: Tensor, size: int, *, images_per_class: int = 0) -> int:

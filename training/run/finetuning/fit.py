@@ -161,24 +161,24 @@ def backward_in_chunks(
 
 @contextmanager
 def on_first_interrupt(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` at the first Ctrl-C (SIGINT) while the block runs; the next one interrupts as usual.
+    """Call `stop` at the first Ctrl-C (SIGINT) while the block runs; the next one interrupts at once.
 
     Nothing changes outside of the main thread, which alone gets signals, and where a program handles SIGINT itself.
     """
-    usual = signal.default_int_handler
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not usual:
+    handler = signal.default_int_handler
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not handler:
         yield
         return
 
     def note(*_: object) -> None:
-        signal.signal(signal.SIGINT, usual)
+        signal.signal(signal.SIGINT, handler)
         stop()
 
     signal.signal(signal.SIGINT, note)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, usual)
+        signal.signal(signal.SIGINT, handler)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +273,7 @@ class FinetuneLoop:
         """Train until epochs or time budget end, or Ctrl-C ends it.
 
         Where preparation has used up the time budget, only the initial model has a score. Processes that train together
-        are interrupted as usual.
+        are interrupted at once.
         """
         penalty = self.l2_sp_penalty(self.start)
         with on_first_interrupt(self._stop) if self._team.size == 1 else nullcontext():

@@ -112,7 +112,7 @@ export async function download(path, body = null, params = {}) {
 /** A thumbnail of an image of the gallery. */
 export const thumbnailUrl = (id, side = 256) => address(`images/${id}/thumbnail`, {side});
 
-/** What stands in the place of an image that cannot be shown. @type {(id?: number) => string} */
+/** Text in place of an image that cannot be shown. @type {(id?: number) => string} */
 export const imageProblem = () => 'No image available';
 
 /** The image itself, of at most 2048 pixels. */
