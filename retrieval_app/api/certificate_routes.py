@@ -73,13 +73,9 @@ def _read(context: RequestContext) -> Certificate | None:
 
 def _describe(context: RequestContext, found: Certificate | None) -> dict[str, Any]:
     if found is None:
-        empty = dict.fromkeys(CertificateState.model_fields, 0)
-        texts = {"started_at": "", "verdict": "No sample has begun."}
-        return (
-            empty
-            | {"started_by": None, "last_look": None, "is_proved": False, "changes": [], "people": {}, "second": None}
-            | texts
-        )
+        empty: dict[str, Any] = dict.fromkeys(CertificateState.model_fields, 0)
+        empty |= {"started_at": "", "started_by": None, "last_look": None, "is_proved": False, "changes": []}
+        return empty | {"people": {}, "second": None, "verdict": "No sample has begun."}
     document = found.to_json() | {"verdict": describe(found)}
     return document if context.folders else document | {"people": {}, "started_by": None, "second": None}
 

@@ -129,8 +129,7 @@ class Certificate:
     @property
     def labels_left(self) -> int:
         """Number of labels, without the images that the sample's answers leave out."""
-        out = sum(1 for member in self.members if (made := self._answer(member)) is not None and made.leaves_out)
-        return self.labels - out
+        return self.labels - sum(one.leaves_out for one in self._reviews)
 
     @property
     def most_allowed(self) -> int:
@@ -159,14 +158,12 @@ class Certificate:
     @property
     def people(self) -> dict[str, int]:
         """Number of answers by person; the name is empty without sign-in."""
-        made = [self._answer(member) for member in self.members]
-        return dict(Counter(one.decided_by or "" for one in made if one is not None).most_common())
+        return dict(Counter(one.decided_by or "" for one in self._reviews).most_common())
 
     @property
     def last_look(self) -> str | None:
         """When the last answer was given, UTC."""
-        made = [self._answer(member) for member in self.members]
-        return max((one.decided_at for one in made if one is not None), default=None)
+        return max((one.decided_at for one in self._reviews), default=None)
 
     @cached_property
     def looks_to_come(self) -> int:
@@ -215,9 +212,11 @@ class Certificate:
         places, first, second = (np.array(part) for part in zip(*both, strict=True))
         return estimate_annotator_error_rates(first, second, self.sample.strata[places])
 
-    def _answer(self, member: SampledLabel) -> LabelDecision | None:
-        made = self.decisions.get(member.key)
-        return made if made is not None and made.is_look else None
+    @property
+    def _reviews(self) -> list[LabelDecision]:
+        """Decisions by people about the drawn labels."""
+        made = (self.decisions.get(member.key) for member in self.members)
+        return [one for one in made if one is not None and one.is_look]
 
     def to_json(self) -> dict[str, Any]:
         """State for the API and the report."""
