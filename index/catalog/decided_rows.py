@@ -100,7 +100,6 @@ class DecidedRows:
         return _serialise({"decided (id INTEGER PRIMARY KEY, new_label TEXT, left_out TEXT)": labels})
 
     def apply(self, row: CatalogRow) -> CatalogRow:
-        """The row with its annotations."""
         found, split = self.by_id.get(row.id), self.marked.splits.get(row.id)
         if found is not None:
             status = found.left_out or row.status
