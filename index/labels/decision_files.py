@@ -35,7 +35,7 @@ _LOCAL = "/data/local-files/?d="
 
 
 _Row: TypeAlias = tuple[str, LabelDecision, bool]
-"""Where a row is; its decision, with the given label or None where the row does not say it; whether a person looked."""
+"""Position of a row for messages; its decision, whose label is None if the row has none; whether it was reviewed."""
 
 
 def match_decisions(

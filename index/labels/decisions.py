@@ -23,7 +23,7 @@ DROP: Final = "drop"
 DECISIONS = (KEEP, CHANGE, SET_ASIDE, DROP)
 OPEN = "open"  # takes back what was decided
 DecisionSource: TypeAlias = Literal["person", "bulk", "import", "agent", "rule"]
-"""Who decided: a person who looked, a bulk accept, a file of another program, an agent over MCP, or a condition."""
+"""Source of a decision: a person, a bulk accept, a file of another program, an agent over MCP, or a condition."""
 SOURCES: tuple[DecisionSource, ...] = get_args(DecisionSource)
 P_RIGHT, GIVEN = "p_right", "given"
 """Columns of label files and tables: the probability that the label is right, and the label before decisions."""

@@ -138,7 +138,7 @@ class LabelIssues:
 
     @property
     def no_promise(self) -> str | None:
-        """Why a share of right labels cannot be promised; None where it can."""
+        """Reason why a share of right labels cannot be promised; None where it can."""
         return why_no_promise(
             labels=self.checked,
             look_alikes=self.look_alikes,

@@ -220,7 +220,7 @@ def estimate_rate(simulated: Doubles, given: Doubles, *, model_rate: float | Non
 
 
 def measure_random(thirds: Doubles, highest: Floats) -> tuple[Doubles, Doubles, float, float]:
-    """How often labels look random: among the least confident third, less d times the middle third.
+    """Share of labels that look random: among the least confident third, less d times the middle third.
 
     With t, m and l how often given labels are in the three thirds, d = (m - l) / (t - m) is how fast right labels
     become rarer from third to third; random ones do not. So the difference is 0 of right labels. Of random ones it is

@@ -135,7 +135,7 @@ def describe_expected(expected: ExpectedRight, at_least_right: float | None, no_
 
 
 def why_no_promise(*, labels: int, look_alikes: float | None, classes: int, is_lower_bound: bool) -> str | None:
-    """Why a share of right labels cannot be promised; None where it can. `look_alikes`: of `ErrorCalibration`."""
+    """Reason why a share of right labels cannot be promised, or None; `look_alikes` as in `ErrorCalibration`."""
     if is_lower_bound:
         return "the model was trained with these labels, so that wrong ones that it has learnt look right"
     if labels < LEAST_LABELS:

@@ -43,7 +43,7 @@ class SecondPerson(Answer):
 
 
 class CertificateState(Answer):
-    """What a sample of labels proves now; `number` is 0 before the first sample."""
+    """State of a sample of labels, and what it proves now; `number` is 0 before the first sample."""
 
     number: int
     started_at: str

@@ -98,7 +98,7 @@ class GroupList(ReviewList):
 
 
 class KeepImages(Body):
-    """Which image of every open group is kept; bursts and groups whose labels differ stay open."""
+    """Rule for the kept image of every open group; bursts and groups whose labels differ stay open."""
 
     keep: KeepRule = Field(default="largest", description="the largest file, or the first image of the group")
     keep_where: FilterText | None = Field(default=None, description="keep only images that meet this condition")

@@ -81,7 +81,7 @@ class LabelIssueEntry(Answer):
 
 
 class LabelPair(Answer):
-    """How many label issues have the same label and suggestion."""
+    """Number of label issues with the same label and suggestion."""
 
     label: str
     suggested: str

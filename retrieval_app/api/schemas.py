@@ -85,7 +85,7 @@ class _Condition(BaseModel):
 
 
 class Ranking(BaseModel):
-    """Which results are wanted, by the names of `SearchQuery`."""
+    """Limits of the results, with the names of `SearchQuery`."""
 
     k: int = Field(default=24, ge=1, le=MAX_K, description="results of this answer at most")
     offset: int = Field(default=0, ge=0, le=MAX_OFFSET, description="results to leave out before the first")
@@ -96,7 +96,7 @@ class Ranking(BaseModel):
 
 
 class SearchRequest(Ranking, _Condition, Body):
-    """What is searched for, and which of the results are wanted."""
+    """Query of a search, and limits of its results."""
 
     model_config = ConfigDict(
         json_schema_extra={"example": {"queries": [{"image_id": 1}], "k": 10, "include": ["label", "path"]}}
@@ -108,7 +108,7 @@ class SearchRequest(Ranking, _Condition, Body):
 
 
 class FacetSelection(_Condition, Parameters):
-    """Which images are counted, and of which facet which values are looked for."""
+    """Images to count, and the facet whose values are searched."""
 
     facet: SearchText | None = Field(default=None, description="the name of the one facet that is wanted")
     find: SearchText | None = Field(default=None, description="a part of the values that are wanted")
@@ -122,7 +122,7 @@ class ImageSearch(Ranking, _Condition, Parameters):
 
 
 class PhotoAddress(Body):
-    """Where a photo lies."""
+    """Location of a photo."""
 
     address: str = Field(
         max_length=MAX_ADDRESS_CHARACTERS, description="of the image itself, http or https, on the public internet"

@@ -158,12 +158,12 @@ class Insights:
 
     @property
     def quality(self) -> Computed[Quality]:
-        """How well the gallery finds its own labels."""
+        """Retrieval quality: how well the gallery finds its own labels."""
         return self.get("quality")
 
     @property
     def map(self) -> Computed[MapLayout]:
-        """Where every image lies on a map, with its label as it was decided."""
+        """Map of the gallery: a position for every image, with its decided label."""
         computed: Computed[MapLayout] = self.get("map")
         if computed.value is None or not self._gallery.decided:
             return computed

@@ -1000,7 +1000,7 @@ export interface components {
         };
         /**
          * CertificateState
-         * @description What a sample of labels proves now; `number` is 0 before the first sample.
+         * @description State of a sample of labels, and what it proves now; `number` is 0 before the first sample.
          */
         CertificateState: {
             /** Number */
@@ -1192,7 +1192,7 @@ export interface components {
         };
         /**
          * Crop
-         * @description A region of an image, in shares of its width and height, from its upper left corner.
+         * @description Region of an image, as shares of its width and height from the upper left corner.
          */
         Crop: {
             /** X */
@@ -1774,7 +1774,7 @@ export interface components {
         };
         /**
          * KeepImages
-         * @description Which image of every open group is kept; bursts and groups whose labels differ stay open.
+         * @description Rule for the kept image of every open group; bursts and groups whose labels differ stay open.
          */
         KeepImages: {
             /**
@@ -2059,7 +2059,7 @@ export interface components {
         };
         /**
          * LabelPair
-         * @description How many label issues have the same label and suggestion.
+         * @description Number of label issues with the same label and suggestion.
          */
         LabelPair: {
             /** Label */
@@ -2357,7 +2357,7 @@ export interface components {
         };
         /**
          * PhotoAddress
-         * @description Where a photo lies.
+         * @description Location of a photo.
          */
         PhotoAddress: {
             /**
@@ -2647,7 +2647,7 @@ export interface components {
         };
         /**
          * SearchRequest
-         * @description What is searched for, and which of the results are wanted.
+         * @description Query of a search, and limits of its results.
          * @example {
          *       "include": [
          *         "label",

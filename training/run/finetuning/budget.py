@@ -66,7 +66,7 @@ class Budget:
         return note
 
     def explain(self, end: OutOfTimeError) -> str:
-        """Why nothing is fine-tuned."""
+        """Reason why nothing is fine-tuned."""
         return (
             f"of --time-budget {self.text} preparation would take {end.seconds:.0f} s and the comparison at the end "
             f"{self.reserved_s:.0f} s, so nothing is fine-tuned: train anew with --time-budget "

@@ -71,7 +71,7 @@ class StageResult:
 
 @dataclass(frozen=True, slots=True)
 class FinetuneTask:
-    """What every process needs to fine-tune: data, initial confidences and options.
+    """Input of every process that fine-tunes: data, initial confidences and options.
 
     `width` is of the embedding, `side` of training views in pixels; `blocks` train.
     """
