@@ -38,6 +38,7 @@ from retrieval_app.api.schemas import (
     GroupChoice,
     GroupName,
     LabelText,
+    ListedImage,
     Undo,
     Versioned,
 )
@@ -57,12 +58,9 @@ _LISTED = 1000  # leaks of an answer
 _leaks_of: WeakKeyDictionary[Gallery, tuple[tuple[str, frozenset[str]], Leaks]] = WeakKeyDictionary()
 
 
-class DuplicateImage(Answer):
+class DuplicateImage(ListedImage):
     """An image of a near-duplicate group."""
 
-    id: int
-    path: str
-    label: str | None
     indexed: bool = Field(description="false where the build left it out")
     size_bytes: int
     similarity: float | None = Field(description="to the first or the given image; null where it is unknown")

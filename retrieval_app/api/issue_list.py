@@ -13,7 +13,7 @@ from index.labels.kinds import PROPOSAL, IssueKind
 from index.labels.verdicts import Verdict
 from index.text import valid_text
 from retrieval_app.api.errors import ApiError
-from retrieval_app.api.schemas import AcceptVerdicts, Answer, DuplicatePage, LabelIssuePage, Ready
+from retrieval_app.api.schemas import AcceptVerdicts, Answer, DuplicatePage, LabelIssuePage, ListedImage, Ready
 from retrieval_app.insights.answer import ScoredImage
 from retrieval_app.insights.label_issues import count_errors_left, without_dropped_copies
 from retrieval_app.reports.duplicates_report import DuplicateReport
@@ -48,12 +48,9 @@ class LabelDecisionEntry(Answer):
     p_right: float = Field(description="probability that the label is right; 1 where a person looked")
 
 
-class LabelIssueEntry(Answer):
+class LabelIssueEntry(ListedImage):
     """A label that is probably wrong, and why; or a proposal for an image without a label."""
 
-    id: int
-    path: str
-    label: str | None
     suggested: str | None
     p_error: float = Field(
         description="probability that the label is wrong; of kind `unlabelled`, that the suggested label is right; "

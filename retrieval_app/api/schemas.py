@@ -66,6 +66,14 @@ class Parameters(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
 
 
+class ListedImage(Answer):
+    """Image with its path and label."""
+
+    id: int
+    path: str
+    label: str | None
+
+
 class Versioned(Answer):
     """An answer from one version of the gallery."""
 
