@@ -1,4 +1,4 @@
-"""Confidence bound on the number of wrong labels, from a random sample that a person looks at: a certificate.
+"""Certificate: confidence bound on the number of wrong labels, from a random sample that a person reviews.
 
 An image is drawn with a probability d that grows with its probability of a label error. Let W labels be wrong, f of
 them known before a draw, and Z = 1 / d if the drawn label is wrong, else 0: Z has the mean W - f. So for every number m
@@ -118,7 +118,7 @@ class LabelSample:
         return drawn
 
     def expect_looks(self, *, most: int, random: np.random.Generator, at_a_time: int) -> int:
-        """About how many more looks it takes until at most `most` labels are wrong, if their probabilities are right.
+        """Estimated number of further draws until at most `most` labels are wrong, if their probabilities are right.
 
         The median of simulated samples.
         """

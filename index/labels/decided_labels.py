@@ -91,7 +91,7 @@ class Annotations:
         return bool(self._ids.get(key))
 
     def is_current(self, gallery: Path) -> bool:
-        """Whether no annotation came since, without waiting; False where that is unknown."""
+        """Whether no annotation was added since, without waiting; False if unknown."""
         if identify_file(decisions_file(gallery)) != self._file:
             return False
         try:
@@ -164,7 +164,7 @@ class LabelProbabilities:
         return None
 
     def of(self, row: CatalogRow) -> tuple[float | None, str | None]:
-        """Probability that a row's label is right, None without a decision, and its label before a machine's change.
+        """Probability that a row's label is right (None without a decision), and its label before a machine changed it.
 
         Without a decision: by the columns `p_right` and `given` of its source, else as the last bulk accept expected.
         """
@@ -294,7 +294,7 @@ def _drop_copies(copies: DroppedCopies, by_id: Mapping[int, DecidedRow], marked:
 
 
 def identify_file(path: Path) -> tuple[int, ...] | None:
-    """Device and inode of a file, which differ for its replacement; None without a file."""
+    """Device and inode of a file, which change when it is replaced; None without a file."""
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):

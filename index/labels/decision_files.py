@@ -1,4 +1,4 @@
-"""Files of decisions and of labels: those of this program, of Label Studio, and of FiftyOne."""
+"""Decision files and label files of this program, Label Studio and FiftyOne."""
 
 import csv
 import io
@@ -76,7 +76,7 @@ def match_decisions(
 
 
 def _find(row: LabelDecision, by_content: dict[str, list[ImageRef]], by_path: dict[str, ImageRef]) -> ImageRef | None:
-    """The image of a row; of equal files that at the path, or else the one with the given label."""
+    """Image of a row; among equal files the one at the path, else the one with the given label."""
     if not row.sha256:
         at_path = by_path.get(row.path)
         return at_path if at_path is None or row.label in (None, at_path.label or "") else None
@@ -132,7 +132,7 @@ def _read_tasks(tasks: list[Any], shown: str) -> Iterator[_Row]:
 
 
 def _read_fiftyone(document: dict[str, Any], file: Path, shown: str) -> Iterator[_Row]:
-    """Labels by file; one that is null drops the image."""
+    """Labels by file; null drops the image."""
     places: dict[str, str] = {}
     manifest = file.with_name("data.json")
     if manifest.is_file():
@@ -204,7 +204,7 @@ def read_trust(
 
 
 def encode_labels(rows: Iterable[Sequence[str]], *, more_columns: Sequence[str] = ()) -> Iterator[bytes]:
-    """The file in blocks, from rows of path, label and more; nothing is escaped for spreadsheets: programs read it."""
+    """Label file in blocks, from rows of path, label and more; not escaped for spreadsheets: programs read it."""
     lines = chain([(*HEADER, *more_columns)], rows)
     while block := list(islice(lines, _ROWS_AT_ONCE)):
         text = io.StringIO(newline="")
@@ -213,7 +213,7 @@ def encode_labels(rows: Iterable[Sequence[str]], *, more_columns: Sequence[str] 
 
 
 def can_be_named(path: str) -> bool:
-    """Whether a path is text, so that a label file, which is UTF-8, can say it."""
+    """Whether a path is valid Unicode, as label files in UTF-8 need."""
     try:
         path.encode()
     except UnicodeEncodeError:

@@ -88,7 +88,7 @@ class LabelDecision:
 
 
 def parse_p_right(text: str | None, *, where: str) -> float | None:
-    """The `p_right` of a label file's cell, 0..1; None of an empty one."""
+    """Parse the `p_right` of a label file's cell, 0..1; None if empty."""
     if not text:
         return None
     try:
@@ -124,7 +124,7 @@ class ImageRef:
 
 @dataclass(frozen=True, slots=True)
 class DuplicateDecision:
-    """Whether the images of a group are duplicates, of which some are kept, or different images, which all stay."""
+    """Decision about a group: duplicates, of which some are kept, or different images, which all stay."""
 
     images: tuple[ImageRef, ...]
     decision: str  # `DUPLICATES`, `DIFFERENT` or `OPEN`, which takes an earlier decision back
@@ -183,7 +183,7 @@ _TAG = "tag:"
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A tag or the split of an image; its value is `PRESENT`, or the split's name; None takes the mark away."""
+    """Tag or split of an image; the value is `PRESENT` or the split's name, None removes the mark."""
 
     sha256: str
     field: str
@@ -241,14 +241,14 @@ def check_label_decision(given: LabelDecision) -> LabelDecision:
 
 @lru_cache(maxsize=64)  # a step has thousands of one label
 def check_label(text: str) -> str:
-    """A label that a person typed, without white space around it."""
+    """Check a typed label; returns it without surrounding white space."""
     if not text.strip():
         raise InputError("the new label is empty; write one, or drop the image")
     return check_name(text, what="label")
 
 
 def check_name(text: str, *, what: str) -> str:
-    """The name of a label, a tag or a split, without white space around it."""
+    """Check the name of a label, tag or split; returns it without surrounding white space."""
     name = text.strip()
     if not name:
         raise InputError(f"the {what} is empty; write a name")
@@ -271,7 +271,7 @@ def check_sha256(text: str) -> None:
 
 
 def check_duplicate_decision(given: DuplicateDecision) -> DuplicateDecision:
-    """The decision as it is stored, its ids once and in order; an InputError where it contradicts itself."""
+    """Check a decision; returns it with sorted ids, each once, or raises an InputError if it contradicts itself."""
     check_word(given.decision, (DUPLICATES, DIFFERENT, OPEN))
     ids = {image.image_id for image in given.images}
     if len(ids) < 2 or len(ids) < len(given.images):

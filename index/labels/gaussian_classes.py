@@ -30,7 +30,7 @@ _HALF_A_ROW = 0.5  # labels of less weight do not say how labels are spread
 
 
 class GaussianClasses:
-    """Confidences of N rows in C labels, each from rows of other folds.
+    """Gaussian classes: confidences of N rows in C labels, each from rows of other folds.
 
     confidence of c = softmax(temperature * log likelihood of c + prior * log n_c), with a prior of 0..1; shrinkage and
     temperature are those of two grids under which the given labels of three folds are likeliest. Rows of one of the
@@ -54,7 +54,7 @@ class GaussianClasses:
         self._weigh(weights, (self.shrinkage,))
 
     def blocks(self) -> Iterator[tuple[Ids, Floats]]:
-        """(rows, (B, C) confidences), by fold and group; of one group alone every label is as likely."""
+        """(rows, (B, C) confidences), by fold and group; with a single group all labels are equally likely."""
         for fold in range(self._folds):
             classes = _fit(self._without(fold), self.shrinkage) if self._folds > 1 else None
             of_fold = np.flatnonzero(self._fold_of == fold)
@@ -143,7 +143,7 @@ class _Classes:
     constant: Doubles  # (C,) what depends on the label alone; -inf for labels of no row
 
     def log_likelihood(self, rows: Doubles) -> Doubles:
-        """(B, d) to (B, C), up to what is the same for all labels."""
+        """(B, d) to (B, C) log likelihoods, without terms that all labels share."""
         along = (rows - self.middle) @ self.axes
         found: Doubles = along @ self.scaled.T - 0.5 * np.square(along) @ self.inverse.T + self.constant
         return found
@@ -196,7 +196,7 @@ def _reduce(features: Floats) -> tuple[Floats, Floats | None]:
 
 
 def _assign_folds(labels: Labels, groups: Ids) -> tuple[Ids, int]:
-    """The fold of each row, rows of every label spread over them, and how many there are: always the same ones."""
+    """Fold of each row, and their number; the folds are deterministic, and spread the rows of every label."""
     _, first, group_of = np.unique(groups, return_index=True, return_inverse=True)
     folds = min(FOLDS, len(first))
     order = np.lexsort((np.random.default_rng(0).random(len(first)), labels[first]))

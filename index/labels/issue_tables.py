@@ -86,7 +86,7 @@ def read_issues(table: Path) -> LabelIssues:
 
 
 def _read_rows(table: Path) -> list[dict[str, str]]:
-    """Cells that are missing are empty."""
+    """Rows of a table; missing cells are empty."""
     try:
         with table.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
             reader = csv.DictReader(file)

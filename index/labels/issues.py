@@ -133,7 +133,7 @@ class LabelIssues:
 
     @property
     def errors(self) -> tuple[LabelIssue, ...]:
-        """The items other than proposals."""
+        """Items without proposals."""
         return tuple(issue for issue in self.items if issue.kind != PROPOSAL)
 
     @property
@@ -197,7 +197,7 @@ def make_issues(
 
 
 def propose_labels(errors: LabelErrors, ids: Ids, names: Sequence[str], order: Ids) -> list[LabelIssue]:
-    """Proposals for images without a label, of which these are the (M,) ids, in an order."""
+    """Proposals for unlabelled images with these (M,) ids, in the given order."""
     best, probabilities = errors.proposed[order], errors.p_proposed[order]
     items = []
     for number, labels, shares in zip(ids[order].tolist(), best.tolist(), probabilities.tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""Kinds of label issues, by one rule each."""
+"""Kinds of label issues, with one rule for each kind."""
 
 from typing import Literal, TypeAlias, get_args
 

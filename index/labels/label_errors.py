@@ -86,7 +86,7 @@ def find_label_errors(
     most_labels: int = MOST_LABELS,
     progress: Progress = no_progress,
 ) -> LabelErrors:
-    """Label errors among all rows.
+    """Find label errors among all rows.
 
     Where N x C confidences are more than `most_values`, or labels more than `most_labels`, confidences are computed
     again instead of held, and simulated noise draws labels by their frequency instead of by the noise model.

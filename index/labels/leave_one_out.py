@@ -26,7 +26,7 @@ _LEAST_ROWS = 64
 _ALONE = -1
 
 Tell: TypeAlias = Callable[[int], None]
-"""Called after some work with the number of rows that it has finished."""
+"""Callback with the number of rows finished since the last call."""
 
 
 def _nothing(_: int) -> None:
@@ -223,7 +223,7 @@ class LeaveOneOut:
 
 
 def beyond_grid(best: float, grid: Sequence[float], *, most: float) -> float | None:
-    """The next value of a grid of several whose end is the best; None inside, or where `most` or its inverse is met.
+    """Next value beyond a grid whose best value is at an end; None if it is inside, or at `most` or its inverse.
 
     >>> beyond_grid(10.0, (0.1, 1.0, 10.0), most=1e5), beyond_grid(1.0, (0.1, 1.0, 10.0), most=1e5)
     (100.0, None)
@@ -238,7 +238,7 @@ def beyond_grid(best: float, grid: Sequence[float], *, most: float) -> float | N
 
 
 def add_by_label(sums: Doubles, values: Doubles, labels: Labels) -> None:
-    """Add each of (n, D) values to the one of (C, D) sums that is its label's."""
+    """Add each of (n, D) values to its label's row of the (C, D) sums."""
     order = np.argsort(labels, kind="stable")
     starts = np.flatnonzero(np.diff(labels[order], prepend=-1))
     sums[labels[order[starts]]] += np.add.reduceat(values[order], starts, axis=0)

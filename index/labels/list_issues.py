@@ -47,7 +47,7 @@ def list_label_issues(
     before: ErrorCalibration | None = None,
     progress: Progress = no_progress,
 ) -> tuple[LabelIssues, ErrorCalibration | None]:
-    """Label issues, and their calibration; labels that only near-duplicates share, or all images, are not checked.
+    """Label issues, and their calibration; labels of a single near-duplicate group, or of all images, are not checked.
 
     Where no label is checked, no label is proposed either. `before` is the calibration from before the decisions;
     labels of images with the ids `decided` do not count among the estimated errors.

@@ -124,7 +124,7 @@ def fit_noise_model(confidences: Floats, labels: Labels) -> NoiseModel:
 
 
 def _likeness(confidences: Floats, labels: Labels, images: Doubles) -> Doubles:
-    """(C, C) mean confidence of the images of each label in every other, over how frequent that is."""
+    """(C, C) mean confidence of the images of each label in every other label, divided by its frequency."""
     sums = np.zeros((len(images),) * 2)
     for rows in rows_by_value(labels):
         sums[labels[rows[0]]] = confidences[rows].mean(axis=0, dtype=np.float64)

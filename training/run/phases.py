@@ -90,7 +90,7 @@ class Watcher:
     on_note: Callable[[str], None] = lambda _: None
 
     def combined_with(self, other: "Watcher") -> "Watcher":
-        """Both watchers in one; this one is called first."""
+        """Combine two watchers; this one is called first."""
 
         def call_both(name: str, *told: Any) -> None:
             for watcher in (self, other):

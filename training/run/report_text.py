@@ -179,6 +179,6 @@ def summarize_holdout(holdout: Mapping[str, Any]) -> str:
     found: list[str] = []
     for name, words in QUESTIONS.items():
         if (part := holdout[name]) is not None:
-            trained, rival = (100 * part["scores"][method] for method in ("trained", part["best_baseline"]))
+            trained, rival = (100 * part["scores"][method] for method in ("trained", part["best_rival"]))
             found.append(f"{words} {trained:.1f} ({'' if found else 'untrained '}{rival:.1f})")
     return f"holdout, Recall@1 %: {', '.join(found)}" if found else ""

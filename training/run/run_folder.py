@@ -79,7 +79,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path, *, config: TrainConfig, data: Path, val: Path | None = None) -> "RunFolder":
-        """New run folder."""
+        """Create a run folder."""
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             if (path / "config.json").exists():
                 raise RunError("exists already; continue this run with --resume, or choose another --out", at=path)
@@ -109,7 +109,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path, *, resuming: bool = False) -> "RunFolder":
-        """Existing run folder; `resuming` only changes the error message."""
+        """Open an existing run folder; `resuming` only changes the error message."""
         if not (path / "config.json").is_file():
             how = "`retrieval train` without --resume makes one" if resuming else "`retrieval train` makes one"
             raise RunError(f"no training run here (config.json is missing); {how}", at=path)

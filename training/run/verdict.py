@@ -45,9 +45,9 @@ class MethodComparison:
 
     Attributes:
         scores: mean score by method.
-        best_baseline: the best method besides the trained one.
-        winner: `trained` or `best_baseline`, where the difference is clear.
-        difference: trained minus `best_baseline`.
+        best_rival: the best method besides the trained one.
+        winner: `trained` or `best_rival`, where the difference is clear.
+        difference: trained minus `best_rival`.
         difference_interval: widened 95 % interval over classes; None on too few classes.
         by: origin of the queries: `holdout`, `--val` or `held out of fine-tuning`.
     """
@@ -55,7 +55,7 @@ class MethodComparison:
     queries: int
     classes: int
     scores: Mapping[str, float]
-    best_baseline: str
+    best_rival: str
     winner: str | None
     difference: float
     difference_interval: tuple[float, float] | None
@@ -63,13 +63,13 @@ class MethodComparison:
     metric: str = "Recall@1"
 
     def describe_lead(self) -> str:
-        """Difference with its interval, and whether it may be chance."""
+        """Difference with its interval, and whether it may be due to chance."""
         lead = f"{100 * self.difference:+z.1f} points of {self.metric}"
         if self.difference_interval is None:
-            return f"{lead} against {_NAMES[self.best_baseline]}, on too few classes to tell"
+            return f"{lead} against {_NAMES[self.best_rival]}, on too few classes to tell"
         low, high = (100 * bound for bound in self.difference_interval)
         chance = ", which may be chance" if self.winner is None else ""
-        return f"{lead} [{low:+.1f}, {high:+.1f}] against {_NAMES[self.best_baseline]}{chance}"
+        return f"{lead} [{low:+.1f}, {high:+.1f}] against {_NAMES[self.best_rival]}{chance}"
 
 
 def compare(
@@ -137,7 +137,7 @@ class Verdict:
         """Method of the exported embedding: a rival only where one is clearly better, and training nowhere."""
         if self.outcome != "untrained" or not self.chooses:
             return TRAINED
-        return next(iter(self._clear.values())).best_baseline
+        return next(iter(self._clear.values())).best_rival
 
     def to_json(self) -> dict[str, Any]:
         """JSON values for the report, with the verdict as `text`."""
@@ -170,7 +170,7 @@ class Verdict:
                 lines.append(f"{words}: not measured, as {self.unmeasured}; --val with {photos} would tell")
             else:
                 named = {**_NAMES, TRAINED: "fine-tuned" if self._is_network else "trained"}
-                shown = dict.fromkeys([TRAINED, one.best_baseline, *(["raw"] if "raw" in one.scores else [])])
+                shown = dict.fromkeys([TRAINED, one.best_rival, *(["raw"] if "raw" in one.scores else [])])
                 scores = (f"{named[key]} {100 * one.scores[key]:.1f} % ({self.widths[key]}-d)" for key in shown)
                 lines += [f"{words}: {one.describe_lead()}", f"  {', '.join(scores)}"]
                 chose = one.by == VAL and self.chooses and name in self._clear
@@ -187,7 +187,7 @@ class Verdict:
             return f"training helps{on}: {trained} is exported"
         if self.outcome == CANNOT_TELL:
             return f"{trained} is exported; whether it finds more than its best rival{on} cannot be told"
-        name, rival = next((name, one.best_baseline) for name, one in self._clear.items() if one.winner != TRAINED)
+        name, rival = next((name, one.best_rival) for name, one in self._clear.items() if one.winner != TRAINED)
         if self.outcome == MIXED:
             other = f"; --for {name} exports {_NAMES[rival]}" if self.chooses else ""
             return f"training helps, but not on {SEARCHED[name]}: {trained} is exported{other}"

@@ -171,7 +171,7 @@ def test_labels_that_tell_something_make_training_win(classes: int, images: int)
     for part in _parts(holdout).values():
         assert set(part.scores) == {"trained", *RIVALS}
         best = max(part.scores[name] for name in RIVALS)
-        assert part.scores[part.best_baseline] == best
+        assert part.scores[part.best_rival] == best
         assert part.difference == pytest.approx(part.scores["trained"] - best)
         assert part.scores["trained"] > max(part.scores[name] for name in POWERS)
     assert holdout.unseen is None or holdout.unseen.queries == len(labels)
@@ -200,7 +200,7 @@ def test_posteriors_give_the_recall_by_true_labels_and_certain_ones_that_by_give
 def test_a_recipe_that_wrecks_the_embedding_loses_to_no_training() -> None:
     holdout = _run(np.arange(320) % 8, embedding_dim=16, init="random", l2_sp=0.0, head_lr=100.0, head_steps=3)
     assert holdout.unseen is not None
-    assert _winner(holdout.unseen, holdout.seen) == holdout.unseen.best_baseline in RIVALS
+    assert _winner(holdout.unseen, holdout.seen) == holdout.unseen.best_rival in RIVALS
 
 
 def test_a_holdout_repeats_itself_and_leaves_the_global_generators_alone() -> None:

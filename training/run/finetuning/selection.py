@@ -88,7 +88,7 @@ def choose_alpha(found: Mapping[float, Parts]) -> float:
 
 
 def choose_parts(parts: Parts, *, purpose: str) -> Parts:
-    """The part that `--for` names; all where that one could not be held out, or for both."""
+    """Part that `--for` names; all parts for `both`, or if that part could not be held out."""
     part = PARTS.get(purpose, "")
     return {part: parts[part]} if part in parts else parts
 

@@ -366,7 +366,7 @@ def _compare_parts(found: Found, *, frozen: str, seed: int) -> dict[str, MethodC
 
 
 def _describe_task(task: FinetuneTask, prepared: PreparedData) -> dict[str, Any]:
-    """Report of fine-tuning: what it begins with."""
+    """First part of the report of fine-tuning: its inputs."""
     config, split, backbone, decoding = task.config, task.data.split, prepared.extractor.backbone, prepared.decoding
     assert decoding is not None
     device = prepared.extractor.device
