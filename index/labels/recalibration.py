@@ -1,4 +1,4 @@
-"""Recalibration of probabilities of label errors by what people found (Platt scaling).
+"""Recalibration (Platt scaling) of probabilities of label errors, by the labels that people reviewed.
 
 A person's decisions tell of some labels whether they were wrong. With x = logit p of a probability p, the recalibrated
 one is sigmoid(a + b x) (Platt, "Probabilistic outputs for support vector machines", 1999), with a and b of the greatest
@@ -23,7 +23,7 @@ _LEAST_SLOPE = 0.2  # so that the order of the probabilities stays
 
 @dataclass(frozen=True, slots=True)
 class Recalibration:
-    """The map of probabilities, with the covariance (2, 2) of its intercept and slope."""
+    """Logistic map of probabilities, with the covariance (2, 2) of its intercept and slope."""
 
     intercept: float
     slope: float

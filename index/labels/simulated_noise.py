@@ -280,7 +280,7 @@ def fit_p_error(given: Doubles, simulated: Doubles, rates: float) -> Doubles:
 
 @dataclass(frozen=True, slots=True)
 class ErrorCalibration:
-    """Scores of labels with their probabilities of a label error, from before any decision, and those of suggestions.
+    """Calibration before any decision: scores of labels and of suggestions, with their probabilities.
 
     Once people have decided the labels of the lowest scores, simulated noise cannot calibrate the others: on groceries
     and cars a new calibration then found half of the wrong labels or none; the one from before still held.
@@ -308,7 +308,7 @@ class ErrorCalibration:
         return np.interp(scores, self.scores[order], self.p_error[order])
 
     def apply(self, scores: Doubles, highest: Floats) -> "ErrorCalibration":
-        """The calibration of other scores, by interpolation."""
+        """Calibration of other scores, by interpolation."""
         order = np.argsort(self.highest)
         none_if_wrong = np.interp(highest, self.highest[order], self.none_if_wrong[order])
         return replace(self, scores=scores, p_error=self.read(scores), highest=highest, none_if_wrong=none_if_wrong)

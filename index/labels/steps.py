@@ -86,7 +86,7 @@ ABOUT: tuple[About, ...] = get_args(About)
 
 @dataclass(frozen=True, slots=True)
 class SavedSearch:
-    """A search that has a name: the query of its address on the page, without `?`; None removes it."""
+    """Saved search: its name, and the query string of its URL on the page, without `?`; None removes it."""
 
     name: str
     query: str | None
@@ -149,7 +149,7 @@ class Step:
 
 
 def check_version(connection: sqlite3.Connection) -> int:
-    """The version of an open file; 0 where nothing was ever written into it."""
+    """Version of an open file; 0 for a file that was never written."""
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if version > VERSION:
         raise sqlite3.NotSupportedError(
@@ -195,7 +195,7 @@ def _make(kind: type[DecisionT], details: str, *, decided_at: str = "", decided_
 
 
 LabelStates: TypeAlias = tuple[tuple[int, Mapping[LabelKey, LabelDecision]], ...]
-"""The last steps about labels at one or two moments, and the decisions that held after them, in order."""
+"""Last steps about labels at one or two moments, with the current decisions after each of them, in order."""
 
 
 def follow_labels(

@@ -68,11 +68,11 @@ class _Task:
 
     @property
     def is_computing(self) -> bool:
-        """Whether it waits for its turn or is computed."""
+        """Whether it is queued or being computed."""
         return self.computed is not None and self.computed.state == "computing"
 
     def is_wanted(self, decisions: str) -> bool:
-        """Whether a request begins it: the first one, a later one after a failure, or one after other decisions."""
+        """Whether a request starts the computation: the first, one after a failure, or one after new decisions."""
         rests = monotonic() < self.retry_at
         if self.computed is None:
             return True
@@ -87,7 +87,7 @@ class _Task:
 
 
 class Insights:
-    """Results that one thread computes of an opened version, the soonest done first; safe among threads.
+    """Results of an opened version that one thread computes, the fastest first; thread-safe.
 
     Label issues, duplicates and the places on the map are of the given labels; quality and calibration are computed
     anew after a decision about labels.

@@ -22,7 +22,7 @@ from index.progress import Progress, no_progress
 from retrieval_app.reports.duplicates_report import DuplicateReport, find_duplicate_groups
 
 Decisions: TypeAlias = Mapping[LabelKey, LabelDecision]
-"""Label decisions that hold, by what they hold for."""
+"""Current label decisions by key."""
 
 
 def find_label_issues(
@@ -100,7 +100,7 @@ def apply_decisions(
 def _learn(
     images: CheckedImages, decided: Mapping[int, LabelDecision], before: ErrorCalibration, *, copies: Container[int]
 ) -> tuple[ErrorCalibration, dict[str, Any]]:
-    """The calibration from before, recalibrated by what people found; and what they found, for the list."""
+    """Calibration before decisions, recalibrated by the reviewed labels; and counts of these for the list."""
     made = [(row, decided[number]) for row, number in enumerate(images.ids.tolist()) if number in decided]
     made = [(row, one) for row, one in made if one.is_look]
     rows, decisions = np.array([row for row, _ in made], dtype=np.int64), [one for _, one in made]
@@ -152,7 +152,7 @@ def count_errors_left(gallery: Gallery, issues: LabelIssues, decisions: Decision
 
 
 def without_dropped_copies(issues: LabelIssues, gallery: Gallery) -> LabelIssues:
-    """Label issues without the near-duplicates that people dropped, which count no more."""
+    """Label issues without dropped near-duplicates, which are not counted."""
     copies = gallery.annotations.dropped_copies
     if not copies:
         return issues

@@ -23,7 +23,7 @@ _START_SPREAD = 1e-4  # standard deviation of the first coordinate, as its autho
 
 
 class MapLayout(Answer):
-    """Places of members in columns, x and y in 0..1 of one scale; `label` is a position in `labels`, -1 without one."""
+    """Map positions of members, in columns: x and y in 0..1, equally scaled; `label` is an index in `labels`, or -1."""
 
     method: Literal["t-sne", "pca"]
     total: int

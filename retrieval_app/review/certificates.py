@@ -162,7 +162,7 @@ class Certificate:
 
     @property
     def last_look(self) -> str | None:
-        """When the last answer was given, UTC."""
+        """Time of the last answer, UTC."""
         return max((one.decided_at for one in self._reviews), default=None)
 
     @cached_property
@@ -174,7 +174,7 @@ class Certificate:
         return self.sample.expect_looks(most=self.most_allowed, random=random, at_a_time=AT_A_TIME)
 
     def list_labels(self) -> list[dict[str, Any]]:
-        """Labels that stay, looks, wrong ones found, and the most that are left as a share, of each label with a bound.
+        """Rows of the labels with a bound of their own: images that stay, reviews, wrong labels found, and the bound.
 
         They are the labels as the sample began; what answers changed into a label is not counted.
         """
@@ -332,7 +332,7 @@ class CertificateStore:
             )
 
     def add_second_look(self, member: SampledLabel, *, is_wrong: bool, by: str | None = None) -> None:
-        """Keep what a second person says of a label; it changes no decision."""
+        """Store a second person's answer about a label; it changes no decision."""
         with self._database.writing() as connection:
             row = (member.place, is_wrong, by, _now())
             connection.execute("INSERT OR REPLACE INTO second_looks (place, is_wrong, by, at) VALUES (?, ?, ?, ?)", row)
@@ -389,7 +389,7 @@ def list_members(
 
 
 def _read_chances(issues: LabelIssues, labels: int) -> dict[int, float]:
-    """p_error by id, and at -1 the mean of all others."""
+    """Probabilities of a label error by id; the mean of all others has the key -1."""
     chances = dict(issues.less_probable) | {one.id: one.p_error for one in issues.errors}
     rest = max(issues.noise_rate * issues.checked - sum(chances.values()), 0.0)
     return {**chances, -1: rest / max(labels - len(chances), 1)}

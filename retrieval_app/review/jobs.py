@@ -150,7 +150,7 @@ class Jobs:
             return job
 
     def cancel(self, job_id: str) -> Job:
-        """Cancel a job that waits; call off one that runs, which ends at its next step. Its image is not kept."""
+        """Cancel a waiting job, or stop a running one at its next step. Its image is not kept."""
         with self._lock:
             job = self.get(job_id)
             if job.state in (DONE, FAILED):
@@ -223,7 +223,7 @@ class Jobs:
             logger.error("a change of %s failed", printable_path(self._path), exc_info=error)
 
     def _take(self) -> list[Job]:
-        """The next job, now running, with those of the same kind right behind it."""
+        """Next job, now running, with the following jobs of the same kind."""
         with self._lock:
             waiting = self._select(WAITING)
             taken = list(takewhile(lambda job: job.kind == waiting[0].kind, waiting))

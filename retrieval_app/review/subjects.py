@@ -42,7 +42,7 @@ def read_all_subjects(gallery: Gallery) -> Iterator[ImageRef]:
 
 
 def find_decided_ids(gallery: Gallery, decisions: Iterable[LabelDecision]) -> dict[LabelKey, int]:
-    """The present id of each decision's image, of several with equal bytes and label that of the decision."""
+    """Current id of each decision's image; among images with equal bytes and label the id of the decision."""
     wanted = {decision.key: decision for decision in decisions}
     found: dict[LabelKey, int] = {}
     with gallery.without_decisions.catalog() as catalog:
