@@ -270,7 +270,7 @@ def mend_duplicates(person: Person) -> None:
     person.see("leaks?:")
     person.click(panel.get_by_role("button", name="Apply…").first)
     person.confirm("Apply")
-    person.see("leaks? mended")
+    person.see("leaks? fixed")
     apply = panel.locator(".accept-line", has_text="Keep of every open group").get_by_role("button", name="Apply…")
     person.page.wait_for_timeout(_COUNT_MS)
     if apply.is_enabled():

@@ -44,7 +44,7 @@ def write_durably(path: Path, content: bytes) -> None:
 
 
 def create_durably(path: Path, content: bytes) -> bool:
-    """As `write_durably`, unless the name exists; whether it was written."""
+    """Write a file like `write_durably`, unless it exists; returns whether it was written."""
     try:
         with replacing(path, only_new=True) as temporary:
             temporary.write_bytes(content)

@@ -1,6 +1,6 @@
 """Every expected failure of the project.
 
-RetrievalError                    anything a user can cause and mend; the command line prints it, exit 1
+RetrievalError                    anything a user can cause and fix; the command line prints it, exit 1
 ├── InputError                    a path, file or option that cannot be used as given
 │   └── UnknownImageError         an id that no member of a gallery has
 ├── ImageError                    one image that cannot be used; `reason` is a short stable code
@@ -52,7 +52,7 @@ EXTRAS = {
 """By the name that is imported."""
 
 DAMAGE_ADVICE = (
-    "; mend it with `retrieval index repair`, or go back a version with `retrieval index rollback`: images, uploads "
+    "; repair it with `retrieval index repair`, or go back a version with `retrieval index rollback`: images, uploads "
     "and decisions are kept"
 )
 
@@ -94,7 +94,7 @@ class ImageError(RetrievalError):
         self.path, self.reason, self.detail = printable_path(path), reason, detail
 
     def apart(self) -> "ImageError":
-        """The same error to be kept: without the frames it was raised through, which hold the file's bytes."""
+        """Copy of the error without its traceback, whose frames hold the file's bytes."""
         return ImageError(path=self.path, reason=self.reason, detail=self.detail)
 
 

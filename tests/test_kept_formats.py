@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from index.labels.decided_labels import read_label_trust
+from index.labels.decided_labels import read_label_probabilities
 from index.labels.decisions import LabelDecision
 from index.model.embedder import Embedder
 from retrieval_app import audit, build, export
@@ -75,11 +75,11 @@ def test_decisions_are_read_and_added_to(kept: Path, caplog: pytest.LogCaptureFi
     store = ReviewStore.of_gallery(kept / "gallery")
     before, steps = store.label_decisions(), store.steps()
     assert [(one.new_label, one.source, one.p_right) for one in before.values()] == [("hat", "person", 1)]
-    assert (store.label_trust().others, read_label_trust(kept / "gallery").others) == (None, None)
+    assert (store.label_probabilities().others, read_label_probabilities(kept / "gallery").others) == (None, None)
     store.decide([LabelDecision("a" * 64, "dress", "set_aside", source="bulk", others_right=0.9, others_to=7)])
     assert store.steps()[:-1] == steps
-    assert read_label_trust(kept / "gallery") == store.label_trust()
-    assert store.label_trust().others == (0.9, 7)
+    assert read_label_probabilities(kept / "gallery") == store.label_probabilities()
+    assert store.label_probabilities().others == (0.9, 7)
     store.undo()
     assert (store.label_decisions(), store.steps()) == (before, steps)
     records = list_dataset(kept / "gallery").records

@@ -12,6 +12,9 @@ RETIRED = re.compile(
     r"class-whitened|--(hold|trial|unfreeze|copies|network-[a-z-]+))(?![\w-])",
     re.IGNORECASE,
 )
+FIRST_WORDS = re.compile(r"(As|The same|Of|Those|These|With|From)\b")
+"""Beginnings of a docstring that do not name its subject."""
+NOT_YET = ("index/gallery/", "index/model/", "retrieval_app/gradio_app/", "search_engine.py", "finetuning/data.py")
 PACKAGES = ("index", "training", "export", "retrieval_app")
 PAGES = ("page/static", "reports/templates")
 _SENTENCE = re.compile(r"\w \w")
@@ -25,11 +28,15 @@ def _read_texts() -> Iterator[tuple[Path, int, str]]:
         for path in sorted((ROOT / "retrieval_app" / folder).rglob("*.*")):
             if path.suffix in (".js", ".html", ".css"):
                 yield path, 1, path.read_text()
+    for path, node in _walk_code():
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _SENTENCE.search(node.value):
+            yield path, node.lineno, node.value
+
+
+def _walk_code() -> Iterator[tuple[Path, ast.AST]]:
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Constant) and isinstance(node.value, str) and _SENTENCE.search(node.value):
-                    yield path, node.lineno, node.value
+            yield from ((path, node) for node in ast.walk(ast.parse(path.read_text())))
 
 
 def test_no_text_that_users_read_has_a_retired_term() -> None:
@@ -39,3 +46,13 @@ def test_no_text_that_users_read_has_a_retired_term() -> None:
         for match in RETIRED.finditer(text)
     ]
     assert not found, "use the words of docs/glossary.md:\n" + "\n".join(found)
+
+
+def test_docstrings_begin_with_the_noun_or_the_verb() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {node.value.value[:60]}"
+        for path, node in _walk_code()
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if FIRST_WORDS.match(str(node.value.value)) and not any(name in str(path) for name in NOT_YET)
+    ]
+    assert not found, "name what it is, then say more:\n" + "\n".join(found)

@@ -21,7 +21,7 @@ _OF_RUN = ("out", "val", "resume", "rank_timeout", "tensorboard")
 
 
 class TrainCommand(OptionFileCommand):
-    """`--help` shows the usual options, with the values of the default recipe and of spa-paper where they differ."""
+    """`--help` shows the common options, with the values of the default recipe and of spa-paper where they differ."""
 
     common = frozenset(
         {"out", "val", "resume", "tensorboard", "config_file", "as_json", "help_all", "weights", "backbone", "method"}
@@ -31,9 +31,9 @@ class TrainCommand(OptionFileCommand):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         settings = {option.name: option for option in self.settings()}
-        for name, usual in DEFAULT.items():
+        for name, value in DEFAULT.items():
             paper = "" if settings[name].default is None else f"; spa-paper: {settings[name].default}"
-            settings[name].show_default = f"{'by holdout evaluation' if usual is None else usual}{paper}"
+            settings[name].show_default = f"{'by holdout evaluation' if value is None else value}{paper}"
         width, weights = settings["embedding_dim"], settings["weights"]
         width.show_default = f"{USUAL_DIM} or as many as images and backbone allow; spa-paper: {width.default}"
         weights.required = False

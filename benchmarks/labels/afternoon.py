@@ -27,7 +27,7 @@ from benchmarks.common.record import ending_in_words, print_machine, run_retriev
 from benchmarks.common.tables import format_table
 from benchmarks.labels.known_labels import PARTS, list_images
 from index.gallery.gallery import Gallery
-from index.labels.decided_labels import LabelTrust, read_label_trust
+from index.labels.decided_labels import LabelProbabilities, read_label_probabilities
 from retrieval_app.review.exports import stream_label_file
 
 CLASSES, IMAGES, WRONG, FOREIGN, COPIES, PLACEHOLDERS, BROKEN = 60, 27, 0.18, 80, 24, 5, 3
@@ -125,7 +125,7 @@ def play(folder: Path, truth: Mapping[Path, Truth], how: list[str]) -> list[list
     accepted = run_retrieval("labels", "accept", gallery).document
     saved = folder / "labels.csv"
     opened = Gallery.open(gallery)
-    trust: LabelTrust = read_label_trust(gallery)
+    trust: LabelProbabilities = read_label_probabilities(gallery)
     saved.write_bytes(b"".join(stream_label_file(opened, trust, counts=Counter())))
     left = issues_of(gallery)["errors_left"]
     labels = read_label_file(saved)

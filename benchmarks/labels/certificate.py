@@ -89,9 +89,9 @@ def run_audits(p_error: np.ndarray, wrong: np.ndarray, way: str, at_most: float,
         answers = wrong ^ (random.random(len(wrong)) < ERRS) if way == "people err" else wrong
         sample = LabelSample(shown, alpha=spend(0.05, attempt=1))
         while not sample.proves(most):
-            sample.draw(AT_A_TIME * max(1, len(sample.looks) // 500), most=most, random=random)
+            sample.draw(AT_A_TIME * max(1, len(sample.draws) // 500), most=most, random=random)
             sample.answer(answers)
-        seen, after = np.array([look.place for look in sample.looks]), wrong.copy()
+        seen, after = np.array([draw.position for draw in sample.draws]), wrong.copy()
         after[seen] = answers[seen] != wrong[seen]  # a wrong answer leaves a wrong label, whatever it was before
         looks.append(len(seen))
         false += int(after.sum()) > most
@@ -108,7 +108,7 @@ def estimate_shares(p_error: np.ndarray, wrong: np.ndarray, looks: int, audits: 
             if looks
             else []
         )
-        seen = np.array([look.place for look in drawn], dtype=np.int64)
+        seen = np.array([draw.position for draw in drawn], dtype=np.int64)
         fitted, rest = Recalibration.fit(p_error[seen], wrong[seen]), np.setdiff1d(np.arange(len(wrong)), seen)
         share, low, high = fitted.estimate_share(p_error[rest])
         truth, rate = wrong[rest], wrong[rest].mean()

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from index.arrays import Ids
-from index.catalog.rows import SOUND, SPLIT, CatalogRow
+from index.catalog.rows import SPLIT, VALID_METADATA, CatalogRow
 from index.measures import MEASURES
 
 DROPPED, SET_ASIDE = "dropped", "set_aside"
@@ -27,7 +27,7 @@ _OTHERS = ", ".join(
 
 @dataclass(frozen=True, slots=True)
 class DecidedRow:
-    """The given and the decided label of a row; `left_out` is `DROPPED`, `SET_ASIDE`, or None where the image stays."""
+    """Given and decided label of a row; `left_out` is `DROPPED`, `SET_ASIDE`, or None where the image stays."""
 
     given: str | None
     label: str | None
@@ -36,14 +36,14 @@ class DecidedRow:
 
 @dataclass(frozen=True)
 class MarkedRows:
-    """The rows that have marks: tags by id, in order, and splits by id, in place of the metadata column `split`."""
+    """Marks of rows: sorted tags by id, and splits by id, which replace the metadata column `split`."""
 
     tags: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     splits: Mapping[int, str] = field(default_factory=dict)
 
     @cached_property
     def database(self) -> bytes:
-        """A serialised SQLite database with the tables `tags` and `splits`, made once for all connections."""
+        """Serialised SQLite database with the tables `tags` and `splits`, made once for all connections."""
         tagged = ((tag, number) for number, tags in self.tags.items() for tag in tags)
         return _serialise(
             {
@@ -53,7 +53,7 @@ class MarkedRows:
         )
 
     def attach(self, connection: sqlite3.Connection) -> None:
-        """Put the tables `tags` and `splits` on a connection, once."""
+        """Attach the tables `tags` and `splits` to a connection, unless they are attached."""
         if connection.execute("SELECT 1 FROM pragma_database_list WHERE name = 'marks'").fetchone() is None:
             connection.execute("ATTACH ':memory:' AS marks")
             connection.deserialize(self.database, name="marks")
@@ -64,9 +64,9 @@ NO_MARKS = MarkedRows()
 
 @dataclass(frozen=True)
 class DecidedRows:
-    """The rows of a catalogue that annotations change: `by_id`, not confirmed labels.
+    """Rows of a catalogue that annotations change; confirmed labels are not among them.
 
-    `left_out` are (n,) rising ids of dropped or set aside images, `ids` (m,) rising ids of all, `digest` is of them.
+    `left_out` are (n,) ascending ids of dropped or set aside images, `ids` (m,) ascending ids of `by_id`.
     """
 
     by_id: Mapping[int, DecidedRow] = field(default_factory=dict)
@@ -84,18 +84,18 @@ class DecidedRows:
         object.__setattr__(self, "digest", digest)
 
     def __bool__(self) -> bool:
-        """Whether labels, status or metadata of some row differ from the catalogue's; tags do not count."""
+        """Whether a row's label, status or metadata differ from the catalogue; tags do not count."""
         return bool(self.by_id or self.marked.splits)
 
     @property
     def changed_ids(self) -> str:
-        """A query on a connection with `overlay_rows` for the ids of those rows."""
+        """Query for the ids of changed rows, on a connection with `overlay_rows`."""
         tables = [name for name, some in (("decided", self.by_id), ("splits", self.marked.splits)) if some]
         return " UNION ".join(f"SELECT id FROM {name}" for name in tables)
 
     @cached_property
     def database(self) -> bytes:
-        """A serialised SQLite database with the table `decided`, made once for all connections."""
+        """Serialised SQLite database with the table `decided`, made once for all connections."""
         labels = ((number, one.label, one.left_out) for number, one in self.by_id.items())
         return _serialise({"decided (id INTEGER PRIMARY KEY, new_label TEXT, left_out TEXT)": labels})
 
@@ -114,19 +114,19 @@ NOTHING_DECIDED = DecidedRows()
 
 
 def overlay_rows(connection: sqlite3.Connection, decided: DecidedRows, *, spoiled: bool) -> None:
-    """Shadow `images` on this connection by a view with the decisions; of `spoiled` rows without what is invalid."""
+    """Replace `images` on this connection by a view with the decisions; `spoiled` hides invalid labels and metadata."""
     label, metadata, status, rows = "images.label", "metadata", "status", "main.images"
     if spoiled:
-        label, metadata = f"CASE WHEN typeof({label}) = 'text' THEN {label} END", SOUND
+        label, metadata = f"CASE WHEN typeof({label}) = 'text' THEN {label} END", VALID_METADATA
     if decided.by_id:
         connection.execute("ATTACH ':memory:' AS decisions")
         connection.deserialize(decided.database, name="decisions")
         label = f"CASE WHEN d.id IS NULL THEN {label} ELSE d.new_label END"
         status = "coalesce(d.left_out, status)"
-        rows += " LEFT JOIN decided AS d ON d.id = images.id"  # a row's id and order stay within reach
+        rows += " LEFT JOIN decided AS d ON d.id = images.id"  # a left join keeps ids and order
     if decided.marked.splits:
         decided.marked.attach(connection)
-        split = f"json_set(coalesce({SOUND}, '{{}}'), '$.{SPLIT}', s.split)"
+        split = f"json_set(coalesce({VALID_METADATA}, '{{}}'), '$.{SPLIT}', s.split)"
         metadata = f"CASE WHEN s.id IS NULL THEN {metadata} ELSE {split} END"
         rows += " LEFT JOIN splits AS s ON s.id = images.id"
     connection.execute(
@@ -136,7 +136,7 @@ def overlay_rows(connection: sqlite3.Connection, decided: DecidedRows, *, spoile
 
 
 def _serialise(tables: Mapping[str, Iterable[tuple[Any, ...]]]) -> bytes:
-    """A SQLite database of tables, by their definitions, with their rows."""
+    """Serialised SQLite database of tables: their rows by their definitions."""
     with closing(sqlite3.connect(":memory:")) as connection:
         for definition, rows in tables.items():
             connection.execute(f"CREATE TABLE {definition}")

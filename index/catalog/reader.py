@@ -28,7 +28,7 @@ from index.sources.source import ImageSource
 from index.text import printable_path
 from index.versions.annotations import ADDED_PLACE
 
-Kind: TypeAlias = Literal["text", "truth", "number"]
+ValueKind: TypeAlias = Literal["text", "truth", "number"]
 _KIND = "CASE j.type WHEN 'text' THEN 'text' WHEN 'true' THEN 'truth' WHEN 'false' THEN 'truth' ELSE 'number' END"
 _IS_PLAIN = "j.type IN ('text', 'integer', 'real', 'true', 'false')"
 _INDEXED = "status = 'indexed'"
@@ -202,12 +202,12 @@ class Catalog:
         yield from self._connection.execute(query, (json.dumps(list(contents)),))
 
     def indexed_ids(self) -> Ids:
-        """(N,) int64 ids of the indexed rows in rising order."""
+        """(N,) int64 ids of the indexed rows in ascending order."""
         rows = self._connection.execute("SELECT id FROM images WHERE status = 'indexed' ORDER BY id")
         return np.fromiter(chain.from_iterable(rows), dtype=np.int64)
 
     def matching_ids(self, where: Condition, *, status: str | None = "indexed") -> Ids:
-        """(N,) int64 rising ids of the rows that a filter keeps, of one status or any."""
+        """(N,) int64 ascending ids of the rows that a filter keeps, of one status or any."""
         found = self.find_matching(where, status=status)
         rows = self._connection.execute(f"{found.text} ORDER BY id", found.values)
         return np.fromiter(chain.from_iterable(rows), dtype=np.int64)
@@ -237,7 +237,7 @@ class Catalog:
         check_names(where, self._connection, has_decided=bool(self._decided.by_id))
 
     def fingerprints(self) -> tuple[Ids, Ids, Mask]:
-        """Of the indexed rows, in id order: (N,) int64 ids, perceptual hashes, and (N,) bool: which have a label."""
+        """Arrays over the indexed rows, by id: (N,) int64 ids, perceptual hashes, and (N,) bool: which have a label."""
         query = "SELECT id, phash, label IS NOT NULL FROM images WHERE status = 'indexed' ORDER BY id"
         table: Ids = np.array(self._connection.execute(query).fetchall(), dtype=np.int64).reshape(-1, 3)
         return table[:, 0].copy(), table[:, 1].copy(), table[:, 2] == 1
@@ -274,7 +274,7 @@ class Catalog:
         return dict(self._connection.execute(query).fetchall())
 
     def indexed_labels(self, *, limit: int) -> dict[str, Any]:
-        """Of the indexed rows: the `count` of labels, of `images` with one, and images by label of the `largest`."""
+        """Counts over the indexed rows: labels (`count`), `images` with a label, and images of the `largest` labels."""
         query = (
             "SELECT label, rows, count(*) OVER (), sum(rows) OVER () FROM (SELECT label, count(*) AS rows "
             "FROM images NOT INDEXED WHERE status = 'indexed' AND label IS NOT NULL GROUP BY label) "
@@ -285,7 +285,7 @@ class Catalog:
         return {"count": labels, "images": labelled, "largest": {label: rows for label, rows, _, _ in largest}}
 
     def count_orphans(self) -> int:
-        """Duplicates without an indexed row that they repeat; never in a sound catalogue."""
+        """Duplicates without an indexed row that they repeat; never in a valid catalogue."""
         return int(
             self._ask(
                 "SELECT count(*) FROM images d LEFT JOIN images k ON k.id = d.keeper AND k.status = 'indexed' "
@@ -358,7 +358,7 @@ class Counts:
     labels: Mapping[str | None, int]
     folders: Mapping[bytes, int]
     sources: Mapping[int, int]
-    metadata: Mapping[str, Mapping[tuple[Kind, Any], int]]
+    metadata: Mapping[str, Mapping[tuple[ValueKind, Any], int]]
 
 
 def count_values(catalog: Catalog, where: Condition | None, *, columns: Sequence[str]) -> Counts:
@@ -369,7 +369,7 @@ def count_values(catalog: Catalog, where: Condition | None, *, columns: Sequence
         execute(f"CREATE TEMP TABLE kept AS {found.text}", found.values)
         kept = "images.id IN kept"
     rows = f"FROM images NOT INDEXED WHERE {kept}"
-    metadata: dict[str, dict[tuple[Kind, Any], int]] = {name: {} for name in columns}
+    metadata: dict[str, dict[tuple[ValueKind, Any], int]] = {name: {} for name in columns}
     if columns:
         query = (
             f"SELECT j.key, {_KIND} AS kind, j.value, count(*) FROM images NOT INDEXED, "

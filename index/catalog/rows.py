@@ -22,7 +22,7 @@ SKIPPED_IF = "skip-if"  # the reason of an image that matches `SKIP_SETTING`, wh
 SKIP_SETTING = "skip_if"
 MAX_CHARACTERS = 1 << 24  # of metadata, above the limits of sources
 _MAX_NESTING = 200  # below the limits of JSON encoders
-SOUND = (
+VALID_METADATA = (
     f"CASE WHEN typeof(metadata) = 'text' AND length(metadata) <= {MAX_CHARACTERS} THEN "
     "CASE WHEN json_valid(metadata) THEN CASE WHEN json_type(metadata) = 'object' THEN metadata END END END"
 )
@@ -105,7 +105,7 @@ def has_spoiled_labels(connection: sqlite3.Connection) -> bool:
 
 def has_spoiled_metadata(connection: sqlite3.Connection) -> bool:
     """Whether some metadata is not a JSON object; reads all rows."""
-    query = f"SELECT 1 FROM images WHERE metadata IS NOT ({SOUND}) LIMIT 1"
+    query = f"SELECT 1 FROM images WHERE metadata IS NOT ({VALID_METADATA}) LIMIT 1"
     return connection.execute(query).fetchone() is not None
 
 

@@ -158,8 +158,8 @@ def archive_items(catalog: CatalogWriter, source: int, archive: str, *, mtime_ns
     values = (source, name + b"/", name + b"0", name)
     is_sound = f"mtime_ns = ?5 AND (status != 'skipped' OR reason NOT IN {_MAY_PASS})"
     query = f"SELECT count(*), sum({is_sound}) FROM images WHERE {members}"
-    count, sound = catalog.connection.execute(query, (*values, mtime_ns)).fetchone()
-    if not count or count != sound:
+    count, unchanged = catalog.connection.execute(query, (*values, mtime_ns)).fetchone()
+    if not count or count != unchanged:
         return None
     rows = catalog.connection.execute(f"SELECT {COLUMNS} FROM images WHERE {members} ORDER BY id", values)
     return map(_as_found, map(make_row, rows.fetchall()))

@@ -41,11 +41,11 @@ class DuplicateConfig:
     def resolve(self, copy_threshold: float | None) -> "DuplicateConfig":
         """The config with defaults filled in; `copy_threshold` is the model's, None without a copy-detection output."""
         if copy_threshold is None:
-            usual: tuple[float, int] = MIN_SIMILARITY, MAX_HASH_DISTANCE
+            defaults: tuple[float, int] = MIN_SIMILARITY, MAX_HASH_DISTANCE
         else:
-            usual = max(copy_threshold, 1e-6), HASH_BITS
+            defaults = max(copy_threshold, 1e-6), HASH_BITS
         given = self.min_similarity, self.max_hash_distance
-        similarity, distance = (own if own is not None else value for own, value in zip(given, usual, strict=True))
+        similarity, distance = (own if own is not None else value for own, value in zip(given, defaults, strict=True))
         return DuplicateConfig(similarity, int(distance))
 
     @property

@@ -22,7 +22,7 @@ from index.vectors.exact import limit_cosines, multiply_pairs
 from index.versions.manifest import CATALOG_NAME
 
 ReadVectors = Callable[[Ids], Vectors]
-"""The (n, D) float32 unit rows of (n,) int64 ids, in their order; called with rising ids."""
+"""The (n, D) float32 unit rows of (n,) int64 ids, in their order; called with ascending ids."""
 
 Rows = npt.NDArray[np.intp]
 _STREAM_ROWS = 4096  # between two reports of progress
@@ -110,14 +110,14 @@ class KeptImages:
     def find_pairs(self, ids: Ids, hashes: Ids) -> Iterator[tuple[int, int]]:
         """All pairs (image, kept image) of near-duplicates, of (n,) int64 ids and hashes; nothing is added."""
         near = self._near(ids, hashes, self._ids, self._hashes)
-        for rows, places, _ in self._similar(near, ids, self._ids):
-            yield from zip(ids[rows].tolist(), self._ids[places].tolist(), strict=True)
+        for rows, positions, _ in self._similar(near, ids, self._ids):
+            yield from zip(ids[rows].tolist(), self._ids[positions].tolist(), strict=True)
 
     def _assign_block(self, ids: Ids, hashes: Ids) -> Ids:
         nearest = _Nearest(len(ids))
         held = self._near(ids, hashes, self._ids, self._hashes)
-        for rows, places, similarities in self._similar(held, ids, self._ids):
-            nearest.update(rows, self._ids[places], similarities)
+        for rows, positions, similarities in self._similar(held, ids, self._ids):
+            nearest.update(rows, self._ids[positions], similarities)
         alike = self._near(ids, hashes, ids, hashes)
         within = ((left[left < right], right[left < right]) for left, right in alike)
         for earlier, rows, similarities in self._similar(within, ids, ids):
@@ -133,10 +133,10 @@ class KeptImages:
 
     def _similar(self, near: Iterable[tuple[Rows, Rows]], ids: Ids, others: Ids) -> Iterator[tuple[Rows, Rows, Floats]]:
         """Pairs (row of `ids`, row of `others`) that are similar enough, with their similarity."""
-        for rows, places in _cut_evenly(near):
-            similarities = measure_pairs(ids[rows], others[places], self._read)
+        for rows, positions in _cut_evenly(near):
+            similarities = measure_pairs(ids[rows], others[positions], self._read)
             similar = similarities >= self._min_similarity
-            yield rows[similar], places[similar], similarities[similar]
+            yield rows[similar], positions[similar], similarities[similar]
 
     def _near(self, ids: Ids, hashes: Ids, other_ids: Ids, other_hashes: Ids) -> Iterator[tuple[Rows, Rows]]:
         """Candidate pairs (row of `ids`, row of `other_ids`)."""
@@ -151,16 +151,16 @@ class KeptImages:
             found = []
             for start in range(0, len(others), PAIRS_AT_ONCE):
                 products = vectors @ self._read_any(others[start : start + PAIRS_AT_ONCE]).T
-                rows, places = np.nonzero(products >= self._min_similarity - _SLACK)
-                found.append((rows + first, places + start))
-            rows, places = (np.concatenate(side) for side in zip(*found, strict=True))
+                rows, positions = np.nonzero(products >= self._min_similarity - _SLACK)
+                found.append((rows + first, positions + start))
+            rows, positions = (np.concatenate(side) for side in zip(*found, strict=True))
             order = np.argsort(rows, kind="stable")
-            yield rows[order], places[order]
+            yield rows[order], positions[order]
 
     def _read_any(self, ids: Ids) -> Vectors:
         """The vectors of ids in any order."""
-        rising, places = np.unique(ids, return_inverse=True)
-        return self._read(rising)[places]
+        ascending, positions = np.unique(ids, return_inverse=True)
+        return self._read(ascending)[positions]
 
 
 class _Nearest:
@@ -180,25 +180,25 @@ class _Nearest:
 
 
 def _cut_evenly(pairs: Iterable[tuple[Rows, Rows]]) -> Iterator[tuple[Rows, Rows]]:
-    rows = places = np.empty(0, dtype=np.intp)
+    rows = positions = np.empty(0, dtype=np.intp)
     for more_rows, more_places in pairs:
         if len(more_rows):
-            rows, places = np.concatenate([rows, more_rows]), np.concatenate([places, more_places])
+            rows, positions = np.concatenate([rows, more_rows]), np.concatenate([positions, more_places])
         while len(rows) >= PAIRS_AT_ONCE:
-            yield rows[:PAIRS_AT_ONCE], places[:PAIRS_AT_ONCE]
-            rows, places = rows[PAIRS_AT_ONCE:], places[PAIRS_AT_ONCE:]
+            yield rows[:PAIRS_AT_ONCE], positions[:PAIRS_AT_ONCE]
+            rows, positions = rows[PAIRS_AT_ONCE:], positions[PAIRS_AT_ONCE:]
     if len(rows):
-        yield rows, places
+        yield rows, positions
 
 
 def find_near_hashes(hashes: Ids, others: Ids, *, max_distance: int) -> Iterator[tuple[Rows, Rows]]:
-    """Pairs of (n,) and (m,) perceptual hashes that differ in few bits: blocks of (P,) rows and rising (P,) places."""
+    """Pairs of (n,) and (m,) perceptual hashes that differ in few bits, as blocks of (P,) rows and sorted positions."""
     for start in range(0, len(others), _TILE_PLACES):
         tile = others[start : start + _TILE_PLACES]
         for first in range(0, len(hashes), _TILE_ROWS):
             near = hamming_distances(hashes[first : first + _TILE_ROWS, None], tile) <= max_distance
-            rows, places = np.divmod(np.flatnonzero(near), len(tile))  # `nonzero` takes five times as long
-            yield rows + first, places + start
+            rows, positions = np.divmod(np.flatnonzero(near), len(tile))  # `nonzero` takes five times as long
+            yield rows + first, positions + start
 
 
 def measure_pairs(ids: Ids, others: Ids, read: ReadVectors) -> Floats:
@@ -207,8 +207,8 @@ def measure_pairs(ids: Ids, others: Ids, read: ReadVectors) -> Floats:
     for start in range(0, len(ids), PAIRS_AT_ONCE):
         part, sides = slice(start, start + PAIRS_AT_ONCE), []
         for side in (ids[part], others[part]):
-            rising, places = np.unique(side, return_inverse=True)
-            sides.append((read(rising), places))
+            ascending, positions = np.unique(side, return_inverse=True)
+            sides.append((read(ascending), positions))
         (left, rows), (right, other_rows) = sides
         cosines[part] = limit_cosines(multiply_pairs(left, right, rows, other_rows))
     return cosines
@@ -236,7 +236,7 @@ def find_gallery_duplicates(
     config: DuplicateConfig | None,
     progress: Progress = no_progress,
 ) -> dict[int, int]:
-    """The kept image of every near-duplicate of a gallery, by rising id; without `config` of equal files only.
+    """The kept image of every near-duplicate of a gallery, by ascending id; without `config` of equal files only.
 
     The first of a group is kept: indexed images come first, then labelled ones, then smaller ids. An image that the
     build left out stays in the group of its kept image.

@@ -55,9 +55,9 @@ def paired_bootstrap(
     differences = np.atleast_2d(first - second)
     sums, sizes = differences, np.ones(differences.shape[1])
     if clusters is not None:
-        places = np.unique(clusters, return_inverse=True)[1]
-        sums = np.stack([np.bincount(places, weights=row) for row in differences])
-        sizes = np.bincount(places).astype(np.float64)
+        positions = np.unique(clusters, return_inverse=True)[1]
+        sums = np.stack([np.bincount(positions, weights=row) for row in differences])
+        sizes = np.bincount(positions).astype(np.float64)
     total, count = float(differences.sum()), differences.size
     drawn, counts = _resample(sums, sizes, seed=seed, resamples=resamples, draw_seeds=draw_seeds)
     low, high = np.quantile(drawn / counts, [(1 - level) / 2, (1 + level) / 2])

@@ -276,7 +276,7 @@ def pair_by_time(times: Seconds) -> Pairs:
 
 
 def keep_alike(pairs: Pairs, vectors: Floats, labels: Labels, *, others: Pairs | None = None) -> Pairs:
-    """Those of (P, 2) close pairs of rows that are similar because they are close; none where closeness tells nothing.
+    """Similar pairs among (P, 2) close pairs of rows; none where close pairs are no more similar than others.
 
     The level is found from pairs of one label, without the pairs `others`, which are close in another way.
     """
@@ -296,17 +296,17 @@ def find_level(near: Floats, far: Floats) -> float | None:
         return None
     slices = int(np.log2(max(1.0, min(len(near), len(far)) / _LEAST_EXPECTED)))
     levels = np.quantile(far, 1 - 0.5 ** np.arange(slices + 1))
-    above = (near[:, None] >= levels).sum(axis=0)  # (slices + 1,), falling
+    above = (near[:, None] >= levels).sum(axis=0)  # (slices + 1,), descending
     found = above - np.append(above[1:], 0)
     share = 0.5 ** np.minimum(np.arange(1, slices + 2), slices)
     frequent = found >= _LIFT * share * len(near)
     if not frequent[-1]:
         return None
-    place = len(frequent) - int(np.argmin(frequent[::-1])) if not frequent.all() else 0
-    expected = 0.5**place * len(near)
-    if above[place] - expected < _DEVIATIONS * np.sqrt(expected):
+    position = len(frequent) - int(np.argmin(frequent[::-1])) if not frequent.all() else 0
+    expected = 0.5**position * len(near)
+    if above[position] - expected < _DEVIATIONS * np.sqrt(expected):
         return None
-    return float(levels[place])
+    return float(levels[position])
 
 
 def measure(pairs: Pairs, vectors: Floats) -> Floats:
@@ -336,7 +336,7 @@ def draw_same_label(labels: Labels, *, count: int, seed: int, without: Pairs | N
 
 
 def _pair_neighbours(rows: Ids, are_near: _Near) -> Pairs:
-    """Pairs of (n,) ordered rows that are near, at most `NUMBERS_APART` places apart."""
+    """Pairs of (n,) ordered rows that are near, at most `NUMBERS_APART` positions apart."""
     parts = []
     for apart in range(1, NUMBERS_APART + 1):
         first = np.arange(max(0, len(rows) - apart))

@@ -4,7 +4,7 @@ Definitions: Recall@K as in the metric-learning literature (a query scores 1 if 
 relevant); R-precision and MAP@R as in Musgrave, Belongie and Lim, "A Metric Learning Reality Check" (2020), with R
 the number of relevant items of the query.
 
-Items are ranked by (falling product, id). A blocked float32 product finds the candidates for the first places. The
+Items are ranked by (descending product, id). A blocked float32 product finds the candidates for the first places. The
 exact product is taken only of those that stand closer to a neighbour than the error of float32.
 """
 
@@ -33,7 +33,7 @@ PairRelevance = Callable[[Ids, Ids], Doubles]
 
 @dataclass(frozen=True, slots=True)
 class RelevantRanks:
-    """Ranks of relevant items, from 1, rising within a query, and exact up to the query's depth.
+    """Ranks of relevant items, from 1, ascending within a query, and exact up to the query's depth.
 
     `ranks[starts[q] : starts[q + 1]]` belong to query q, as does their `relevance`, above 0 and at most 1.
     """
@@ -87,9 +87,9 @@ class _Ranking:
         if not np.array_equal(self._by_id, rows):
             groups = None if gallery.groups is None else gallery.groups[self._by_id]
             gallery = Labelled(gallery.vectors[self._by_id], gallery.labels[self._by_id], groups=groups)
-        places = np.empty(len(rows) + 1, dtype=np.int64)
-        places[self._by_id], places[-1] = rows, -1
-        self._queries, self._gallery, self._own, self._depths = queries, gallery, places[own], depths
+        positions = np.empty(len(rows) + 1, dtype=np.int64)
+        positions[self._by_id], positions[-1] = rows, -1
+        self._queries, self._gallery, self._own, self._depths = queries, gallery, positions[own], depths
         self._relevance = relevance
         self._scale, other_scale = _find_scale(norms), _find_scale(others)
         largest = float(others.max()) * other_scale
@@ -143,7 +143,7 @@ class _Ranking:
 
 
 def _make_keys(lines: Ids, scores: Floats) -> Ids:
-    """int64 that order pairs of line and score by line, then by falling score; equal for equal pairs."""
+    """int64 that order pairs of line and score by line, then by descending score; equal for equal pairs."""
     bits = (scores + np.float32(0)).view(np.int32)  # 0 has other bits than -0
     return lines * _KEYS_OF_A_LINE - np.where(bits < 0, bits ^ np.int32(0x7FFFFFFF), bits)
 
@@ -213,7 +213,7 @@ class RetrievalScores:
         return bootstrap_interval(self.average_precision, seed=_SEED)
 
     def per_class_recall(self, k: int) -> dict[int, float]:
-        """Recall@K of each label's own queries, labels in rising order."""
+        """Recall@K of each label's own queries, labels in ascending order."""
         labels, position, queries = np.unique(self.labels, return_inverse=True, return_counts=True)
         recall = np.bincount(position, weights=self.hits[k]) / queries
         return dict(zip(labels.tolist(), recall.tolist(), strict=True))
@@ -289,7 +289,7 @@ def score_retrieval(
     expected: ExpectedRelevance | None = None,
     progress: Progress = no_progress,
 ) -> RetrievalScores:
-    """Score the ranking of every labelled query by (falling product, id), exactly; memory is bounded.
+    """Score the ranking of every labelled query by (descending product, id), exactly; memory is bounded.
 
     Products count as equal where they are after summation in float64 and one rounding to float32. With `expected`
     relevance, R of MAP@R is rounded and at least 1; by labels are then only the queries chosen.
@@ -336,8 +336,8 @@ def find_members(queries: Labelled, gallery: Labelled) -> Ids:
         return np.full(len(queries.labels), -1, dtype=np.int64)
     ids = np.arange(len(gallery.labels)) if gallery.ids is None else gallery.ids
     by_id = np.argsort(ids)
-    place = by_id[np.searchsorted(ids, queries.ids, sorter=by_id).clip(max=len(by_id) - 1)]
-    return np.where(ids[place] == queries.ids, place, -1)
+    position = by_id[np.searchsorted(ids, queries.ids, sorter=by_id).clip(max=len(by_id) - 1)]
+    return np.where(ids[position] == queries.ids, position, -1)
 
 
 def _count_findable(queries: Labelled, gallery: Labelled, own: Ids) -> Labels:
@@ -353,7 +353,7 @@ def _count_findable(queries: Labelled, gallery: Labelled, own: Ids) -> Labels:
 
 
 def count_relevant(query_labels: Labels, gallery_labels: Labels, *, own: Ids) -> Labels:
-    """(Q,) gallery items of the query's label, without the query itself, at the place `own` (Q,), -1 for none."""
+    """(Q,) gallery items of the query's label, without the query itself, at the position `own` (Q,), -1 for none."""
     labels, counts = np.unique(gallery_labels[gallery_labels != UNLABELLED], return_counts=True)
     if not len(labels):
         return np.zeros(len(query_labels), dtype=np.int64)

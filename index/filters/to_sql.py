@@ -16,7 +16,7 @@ NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 """Texts that SQLite takes for numbers."""
 _PLAIN = re.compile(r"[\w -]+", re.ASCII)  # names that every SQLite finds in a JSON path
 MATCHED_CHARACTERS = 10_000
-"""Of a text that is matched by a pattern or word."""
+"""Length of text, from its start, that is matched by a pattern or word."""
 _IS_NUMBER = "{} <= CAST(9e999 AS NUMERIC)"  # SQLite orders every text after infinity
 _LOCATION = "(SELECT location FROM sources WHERE sources.id = images.source)"
 _IN_SOURCE = "images.source IN (SELECT id FROM sources WHERE {})"

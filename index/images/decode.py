@@ -129,7 +129,7 @@ def find_format(first: bytes) -> str | None:
 
 
 def decode_here(data: bytes, *, name: str, target_side: int, max_pixels: int) -> Image.Image:
-    """As `index.images.image_files.decode_image`, in this process."""
+    """Decode an image in this process; see `index.images.image_files.decode_image`."""
     if not data:
         raise ImageError(path=name, reason="empty-file", detail="0 bytes")
     limits = {"target_side": target_side, "max_pixels": max_pixels}
@@ -174,7 +174,7 @@ def _decode(data: bytes, *, name: str, target_side: int, max_pixels: int) -> Ima
 
 
 def make_upright(image: Image.Image, *, name: str, target_side: int, max_pixels: int) -> Image.Image:
-    """As `decode_here`, of an image of any mode that is open already."""
+    """Upright RGB image of an open image of any mode; see `decode_here`."""
     if not image.width or not image.height:
         raise ImageError(path=name, reason="corrupt", detail=f"{image.width} x {image.height} pixels")
     _check_pixels(image, name=name, max_pixels=max_pixels)

@@ -43,7 +43,7 @@ class DecodingPool:
         self._idle: list[_Worker] = []
 
     def decode(self, data: bytes, *, name: str, target_side: int, max_pixels: int) -> Image.Image:
-        """As `index.images.image_files.decode_image`; `too-costly` where it takes too much memory or time."""
+        """Decode an image in a worker process; `too-costly` where it takes too much memory or time."""
         cpu_s = self._cpu_s + len(data) // DECODED_BYTES_A_S
         while not self._room.acquire(timeout=_LOOK_MS / 1000):
             raise_if_abandoned()
@@ -139,7 +139,7 @@ class _Worker:
         self._process.returncode = 0
 
     def decode(self, data: bytes, *, name: str, target_side: int, max_pixels: int, cpu_s: float) -> Image.Image:
-        """As `DecodingPool.decode`; after any other error than an ImageError the worker is unusable."""
+        """Decode an image in this worker, which is unusable after any error other than an ImageError."""
         until = time.monotonic() + MAX_DECODE_WALL_S
         try:
             self._send(REQUEST.pack(len(data), target_side, max_pixels, cpu_s), until=until)

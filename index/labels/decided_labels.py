@@ -1,4 +1,4 @@
-"""Annotations of a gallery, label and group decisions and marks, applied to the rows of an open version."""
+"""Annotations of a gallery: label and group decisions and marks, applied to the rows of an open version."""
 
 import os
 import sqlite3
@@ -22,7 +22,7 @@ from index.catalog.decided_rows import (
 )
 from index.catalog.reader import Catalog, read_catalog
 from index.catalog.rows import CatalogRow
-from index.errors import GalleryError
+from index.errors import GalleryError, InputError
 from index.labels.decisions import (
     CHANGE,
     DROP,
@@ -31,11 +31,11 @@ from index.labels.decisions import (
     OPEN,
     P_RIGHT,
     DuplicateDecision,
+    ImageRef,
     LabelDecision,
     LabelKey,
     Mark,
-    Subject,
-    find_images,
+    match_images,
 )
 from index.labels.steps import (
     FOREIGN_TABLES,
@@ -55,25 +55,25 @@ from index.versions.versions import holding_current
 DECISIONS_WAIT_S = 2.0  # while another program writes the decisions
 
 OpenGiven = Callable[[], AbstractContextManager[Catalog]]
-"""Opens the catalogue with its given labels."""
+"""Function that opens the catalogue with its given labels."""
 
 
-DroppedCopies: TypeAlias = Mapping[int, tuple[str | None, tuple[Subject, ...]]]
-"""Given label, and the kept images that get its label and tags, of each dropped near-duplicate by id."""
+DroppedCopies: TypeAlias = Mapping[int, tuple[str | None, tuple[ImageRef, ...]]]
+"""Dropped near-duplicates by id: the given label, and the kept images that get the label and tags."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Annotations:
-    """The annotations at one moment, and the `rows` of a version that they change."""
+    """Annotations at one moment, and the `rows` of a version that they change."""
 
     rows: DecidedRows = NOTHING_DECIDED
     _file: tuple[int, ...] | None = None
     # It stays open to tell later commits by, and then never waits for a lock. To read the file's header instead is no
     # choice: closing the file would take away the locks that this process has on it.
     _connection: sqlite3.Connection | None = None
-    _version: int = 0  # of the data, as that connection tells it
+    _version: int = 0  # `data_version` of that connection
     _labels: LabelStates = ((0, {}),)
-    _ids: Mapping[LabelKey, tuple[int, ...]] = field(default_factory=dict)  # of images that a decision changes
+    _ids: Mapping[LabelKey, tuple[int, ...]] = field(default_factory=dict)  # images that each decision changes
     _marked: tuple[int, MarkedRows] = (0, NO_MARKS)  # the last step of marks, and what they say
     _copies: tuple[int, DroppedCopies] = (0, {})  # the last step about groups, and what all of these drop
 
@@ -91,7 +91,7 @@ class Annotations:
         return bool(self._ids.get(key))
 
     def is_current(self, gallery: Path) -> bool:
-        """Whether no annotation came since, without waiting; False where that is unknown."""
+        """Whether no annotation was added since, without waiting; False if unknown."""
         if identify_file(decisions_file(gallery)) != self._file:
             return False
         try:
@@ -100,7 +100,7 @@ class Annotations:
             return False
 
     def read_again(self, gallery: Path, open_given: OpenGiven, *, wait_s: float = DECISIONS_WAIT_S) -> "Annotations":
-        """The annotations of now; itself where none came since."""
+        """Current annotations; this object itself if nothing has changed."""
         if self.is_current(gallery):
             return self
         path = decisions_file(gallery)
@@ -150,21 +150,21 @@ class Annotations:
 
 
 @dataclass(frozen=True)
-class LabelTrust:
-    """How probably labels are right, by who set them: `decisions` that hold, in their order, also `open` ones."""
+class LabelProbabilities:
+    """Probabilities that labels are right, from the current `decisions` in order, `OPEN` ones included."""
 
     decisions: Mapping[LabelKey, LabelDecision]
 
     @cached_property
     def others(self) -> tuple[float, int] | None:
-        """`others_right` and `others_to` of the last bulk accept; None without one."""
+        """`others_right` and `others_to` of the last bulk accept; None without a bulk accept."""
         for one in reversed(list(self.decisions.values())):
             if one.others_right is not None and one.others_to is not None:
                 return one.others_right, one.others_to
         return None
 
     def of(self, row: CatalogRow) -> tuple[float | None, str | None]:
-        """Probability that a row's label is right, None without a decision, and its label before a machine's change.
+        """Probability that a row's label is right (None without a decision), and its label before a machine changed it.
 
         Without a decision: by the columns `p_right` and `given` of its source, else as the last bulk accept expected.
         """
@@ -183,19 +183,19 @@ class LabelTrust:
         return min(max(float(p_right), 0.0), 1.0), given if given and given != row.label else None
 
 
-def read_label_trust(gallery: Path) -> LabelTrust:
-    """How probably the labels of a gallery are right, by its decisions."""
+def read_label_probabilities(gallery: Path) -> LabelProbabilities:
+    """Probabilities that the labels of a gallery are right, by its decisions."""
     path = decisions_file(gallery)
     if not path.exists():
-        return LabelTrust({})
+        return LabelProbabilities({})
     with open_decisions(path, wait_s=DECISIONS_WAIT_S) as connection, closing(connection):
         held = read_held(connection, LabelDecision) if check_version(connection) else []
-    return LabelTrust({one.key: one for one in held})
+    return LabelProbabilities({one.key: one for one in held})
 
 
 @contextmanager
 def read_decided_catalog(gallery: Path, version: Version) -> Iterator[Catalog]:
-    """The catalogue of a version with its annotations, without opening the gallery."""
+    """Open the catalogue of a version with its annotations, without the gallery."""
     open_given = partial(read_catalog, version.folder / CATALOG_NAME)
     with open_given(decided=Annotations().read_again(gallery, open_given).rows) as catalog:
         yield catalog
@@ -209,7 +209,7 @@ def open_decisions(path: Path, *, wait_s: float) -> Iterator[sqlite3.Connection]
         uri = f"{path.absolute().as_uri()}?mode=rw"  # what a killed process left is rolled back; else only read
         connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=wait_s)
         yield connection
-    except (sqlite3.Error, KeyError, TypeError, ValueError) as error:
+    except (sqlite3.Error, InputError, KeyError, TypeError, ValueError) as error:
         if connection is not None:
             connection.close()
         code, advice = getattr(error, "sqlite_errorname", ""), f"; {KEEP_FILE}"
@@ -218,7 +218,7 @@ def open_decisions(path: Path, *, wait_s: float) -> Iterator[sqlite3.Connection]
         elif code == "SQLITE_ERROR":
             advice = f"; {FOREIGN_TABLES}"
         elif code.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
-            advice = "; put a sound copy of the file back, or move it away to go on without the decisions in it"
+            advice = "; put an intact copy of the file back, or move it away to go on without the decisions in it"
         elif code.startswith("SQLITE_BUSY"):
             advice = "; another program is writing it; try again when that is done, and leave the file where it is"
         raise GalleryError(path, f"the label decisions cannot be read: {error}{advice}") from error
@@ -240,21 +240,21 @@ def _find_marked(marks: Sequence[Mark], open_given: OpenGiven) -> MarkedRows:
 
 
 def _find_dropped_copies(decisions: Sequence[DuplicateDecision], open_given: OpenGiven) -> DroppedCopies:
-    """The images that decisions about groups drop, of which the last about an image counts.
+    """Images that decisions about groups drop; the last decision about an image counts.
 
     None of a group is dropped where the gallery lacks a kept image, or where no kept image is indexed.
     """
-    by_content = defaultdict[str, list[Subject]](list)
+    by_content = defaultdict[str, list[ImageRef]](list)
     with open_given() as catalog:
         wanted = catalog.find_contents({image.sha256 for one in decisions for image in one.images})
         roots = {number: source.root for number, source in catalog.sources().items()}
         rows = {row.id: row for row in catalog.rows_of([number for number, _, _ in wanted])}
     for row in rows.values():
         path = os.path.join(roots[row.source], row.path)
-        by_content[row.sha256 or ""].append(Subject(row.id, row.sha256 or "", row.label, path))
-    dropped: dict[int, tuple[str | None, tuple[Subject, ...]]] = {}
+        by_content[row.sha256 or ""].append(ImageRef(row.id, row.sha256 or "", row.label, path))
+    dropped: dict[int, tuple[str | None, tuple[ImageRef, ...]]] = {}
     for decision in decisions:
-        here = find_images(
+        here = match_images(
             decision.images, [now for sha256 in {one.sha256 for one in decision.images} for now in by_content[sha256]]
         )
         for image in here:
@@ -271,7 +271,7 @@ def _find_dropped_copies(decisions: Sequence[DuplicateDecision], open_given: Ope
 
 
 def _drop_copies(copies: DroppedCopies, by_id: Mapping[int, DecidedRow], marked: MarkedRows) -> DecidedRows:
-    """Rows without the dropped copies, whose tags go to the kept images, and their only label to unlabelled ones."""
+    """Rows with dropped near-duplicates: their tags go to the kept images, their only label to unlabelled kept ones."""
     if not copies:
         return DecidedRows(by_id, marked)
     all_rows, tags = dict(by_id), {number: set(names) for number, names in marked.tags.items()}
@@ -294,7 +294,7 @@ def _drop_copies(copies: DroppedCopies, by_id: Mapping[int, DecidedRow], marked:
 
 
 def identify_file(path: Path) -> tuple[int, ...] | None:
-    """Device and inode of a file, which differ for its replacement; None without a file."""
+    """Device and inode of a file, which change when it is replaced; None without a file."""
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):

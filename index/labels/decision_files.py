@@ -1,4 +1,4 @@
-"""Files of decisions and of labels: those of this program, of Label Studio, and of FiftyOne."""
+"""Decision files and label files of this program, Label Studio and FiftyOne."""
 
 import csv
 import io
@@ -17,29 +17,29 @@ from index.labels.decisions import (
     DROP,
     GIVEN,
     KEEP,
-    MOST_RIGHT,
+    MAX_UNREVIEWED_P_RIGHT,
     P_RIGHT,
+    ImageRef,
     LabelDecision,
     LabelKey,
-    Subject,
     check_label_decision,
     parse_p_right,
 )
 from index.sources.table_rows import TableColumns, as_text, read_column, read_column_names
 from index.text import printable_path, valid_text
 
-LABEL_CONTROL, DROP_CONTROL = "label", "drop"  # of Label Studio's interface
+LABEL_CONTROL, DROP_CONTROL = "label", "drop"  # names of controls in Label Studio's interface
 HEADER = ("path", "label")
 _ROWS_AT_ONCE = 1000
 _LOCAL = "/data/local-files/?d="
 
 
 _Row: TypeAlias = tuple[str, LabelDecision, bool]
-"""Where a row is; its decision, with the given label or None where the row does not say it; whether a person looked."""
+"""Position of a row for messages; its decision, whose label is None if the row has none; whether it was reviewed."""
 
 
 def match_decisions(
-    file: Path, subjects: Iterable[Subject], *, of_page: bool = False
+    file: Path, subjects: Iterable[ImageRef], *, of_page: bool = False
 ) -> tuple[list[LabelDecision], int]:
     """Decisions of a Label Studio export, a labels.json of FiftyOne or a CSV; and the number of rows of unknown images.
 
@@ -47,8 +47,8 @@ def match_decisions(
     decision, and an image that never had a label is not dropped. A file `of_page` was saved by an audit's page, where a
     person looked at every label.
     """
-    by_content: dict[str, list[Subject]] = {}
-    by_path: dict[str, Subject] = {}
+    by_content: dict[str, list[ImageRef]] = {}
+    by_path: dict[str, ImageRef] = {}
     for subject in subjects:
         by_content.setdefault(subject.sha256, []).append(subject)
         by_path[valid_text(subject.path)] = subject
@@ -75,8 +75,8 @@ def match_decisions(
     return list(found.values()), unknown
 
 
-def _find(row: LabelDecision, by_content: dict[str, list[Subject]], by_path: dict[str, Subject]) -> Subject | None:
-    """The image of a row; of equal files that at the path, or else the one with the given label."""
+def _find(row: LabelDecision, by_content: dict[str, list[ImageRef]], by_path: dict[str, ImageRef]) -> ImageRef | None:
+    """Image of a row; among equal files the one at the path, else the one with the given label."""
     if not row.sha256:
         at_path = by_path.get(row.path)
         return at_path if at_path is None or row.label in (None, at_path.label or "") else None
@@ -132,7 +132,7 @@ def _read_tasks(tasks: list[Any], shown: str) -> Iterator[_Row]:
 
 
 def _read_fiftyone(document: dict[str, Any], file: Path, shown: str) -> Iterator[_Row]:
-    """Labels by file; one that is null drops the image."""
+    """Labels by file; null drops the image."""
     places: dict[str, str] = {}
     manifest = file.with_name("data.json")
     if manifest.is_file():
@@ -148,10 +148,10 @@ def _read_fiftyone(document: dict[str, Any], file: Path, shown: str) -> Iterator
         if target is not None and not isinstance(target, str):
             raise InputError(f"{where}: expected a label or its place in `classes`, found {target!r}")
         path, decision = str(places.get(key, key)), DROP if target is None else CHANGE
-        is_suggestion = isinstance(value, dict) and "attributes" not in value  # as in our suggested.json
+        is_suggestion = isinstance(value, dict) and "attributes" not in value  # like our own suggested.json
         stated = more.get(P_RIGHT, more.get("confidence") if is_suggestion else None)
         p_right = parse_p_right(as_text(stated), where=where)
-        p_right = MOST_RIGHT if p_right is None else p_right
+        p_right = MAX_UNREVIEWED_P_RIGHT if p_right is None else p_right
         sha256, given = str(more.get("sha256") or ""), more.get("given")
         yield where, LabelDecision(sha256, given, decision, target, path=path, p_right=p_right), False
 
@@ -184,7 +184,7 @@ def _read_table(file: Path, shown: str, *, of_page: bool) -> Iterator[_Row]:
                 decision,
                 new if decision == CHANGE else None,
                 path=valid_text(os.path.abspath(cells["path"])) if cells["path"] else "",
-                p_right=p_right if p_right is not None else 1.0 if of_page else MOST_RIGHT,
+                p_right=p_right if p_right is not None else 1.0 if of_page else MAX_UNREVIEWED_P_RIGHT,
             )
             yield where, made, decides
 
@@ -204,7 +204,7 @@ def read_trust(
 
 
 def encode_labels(rows: Iterable[Sequence[str]], *, more_columns: Sequence[str] = ()) -> Iterator[bytes]:
-    """The file in blocks, from rows of path, label and more; nothing is escaped for spreadsheets: programs read it."""
+    """Label file in blocks, from rows of path, label and more; not escaped for spreadsheets: programs read it."""
     lines = chain([(*HEADER, *more_columns)], rows)
     while block := list(islice(lines, _ROWS_AT_ONCE)):
         text = io.StringIO(newline="")
@@ -213,7 +213,7 @@ def encode_labels(rows: Iterable[Sequence[str]], *, more_columns: Sequence[str] 
 
 
 def can_be_named(path: str) -> bool:
-    """Whether a path is text, so that a label file, which is UTF-8, can say it."""
+    """Whether a path is valid Unicode, as label files in UTF-8 need."""
     try:
         path.encode()
     except UnicodeEncodeError:

@@ -10,44 +10,50 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import takewhile
-from typing import Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
 from index.catalog.rows import SPLIT
 from index.errors import InputError
 from index.text import printable_path
 
-KEEP, CHANGE, SET_ASIDE, DROP = "keep", "change", "set_aside", "drop"
+KEEP: Final = "keep"
+CHANGE: Final = "change"
+SET_ASIDE: Final = "set_aside"
+DROP: Final = "drop"
 DECISIONS = (KEEP, CHANGE, SET_ASIDE, DROP)
 OPEN = "open"  # takes back what was decided
 DecisionSource: TypeAlias = Literal["person", "bulk", "import", "agent", "rule"]
-"""Who decided: a person who looked, a bulk accept, a file of another program, an agent over MCP, or a condition."""
+"""Source of a decision: a person, a bulk accept, a file of another program, an agent over MCP, or a condition."""
 SOURCES: tuple[DecisionSource, ...] = get_args(DecisionSource)
 P_RIGHT, GIVEN = "p_right", "given"
 """Columns of label files and tables: the probability that the label is right, and the label before decisions."""
-MOST_RIGHT = 0.9999  # p_right at most where no person looked, as 1 says that one did
+MAX_UNREVIEWED_P_RIGHT = 0.9999  # p_right at most where no person looked, as 1 says that one did
 MAX_LABEL_CHARACTERS = 200
 LabelKey = tuple[str, str | None]
-"""An image's SHA-256 and its given label: what a decision about the label holds for, wherever the image lies."""
+"""Key of a label decision: the image's SHA-256 and its given label, wherever the image lies."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _UNSEEN = ("Cc", "Cs", "Co", "Cn", "Zl", "Zp")  # categories of characters that no label has on purpose
 
 
 @dataclass(frozen=True, slots=True)
 class LabelDecision:
-    """What becomes of a label; `open` takes back what was decided about it."""
+    """Decision about a label; `open` undoes an earlier decision."""
 
     sha256: str
-    label: str | None  # as given; None without one
-    decision: str  # of `DECISIONS`, or `OPEN`; `set_aside`: out of training and results until another decision
+    label: str | None  # the given label; None without one
+    decision: str  # one of `DECISIONS`, or `OPEN`; `set_aside`: out of training and results until another decision
     new_label: str | None = None
-    image_id: int | None = None  # of the shown image; may be another's after the gallery was made anew
+    image_id: int | None = None  # id of the shown image; a rebuilt gallery may give it to another image
     path: str = ""
     source: DecisionSource = "person"
-    p_right: float = 1.0  # that the label it leaves is right; below 1 only where no person looked
-    others_right: float | None = None  # of a bulk accept: expected right share of images that were no label issues
+    p_right: float = 1.0  # probability that the resulting label is right; below 1 only without a review by a person
+    others_right: float | None = None  # in a bulk accept: expected share of right labels without a label issue
     others_to: int | None = None  # the greatest id of these images
     decided_at: str = ""  # UTC, ISO 8601; set by the store of decisions
     decided_by: str | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        check_word(self.decision, (*DECISIONS, OPEN))
 
     @property
     def key(self) -> LabelKey:
@@ -55,12 +61,12 @@ class LabelDecision:
 
     @property
     def subject(self) -> str:
-        """What it is about, in a file of decisions."""
+        """Key of the decision in a file of decisions: image and label."""
         return f"{self.sha256}/{self.label or ''}"
 
     @property
     def meaning(self) -> tuple[str, str | None] | None:
-        """What was decided; None where it takes an earlier decision back."""
+        """Decision and new label; None where it undoes an earlier decision."""
         return None if self.decision == OPEN else (self.decision, self.new_label)
 
     @property
@@ -70,19 +76,19 @@ class LabelDecision:
 
     @property
     def leaves_out(self) -> bool:
-        """Whether the image takes no part in training and results."""
+        """Whether the image is left out of training and results."""
         return self.decision in (SET_ASIDE, DROP)
 
     @property
     def label_after(self) -> str | None:
-        """The label that it leaves the image with; None where the image is left out, or has no label."""
+        """Label of the image after the decision; None where the image is left out, or has no label."""
         if self.leaves_out:
             return None
         return self.new_label if self.decision == CHANGE else self.label
 
 
 def parse_p_right(text: str | None, *, where: str) -> float | None:
-    """The `p_right` of a label file's cell, 0..1; None of an empty one."""
+    """Parse the `p_right` of a label file's cell, 0..1; None if empty."""
     if not text:
         return None
     try:
@@ -96,12 +102,12 @@ def parse_p_right(text: str | None, *, where: str) -> float | None:
     return p_right
 
 
-DUPLICATES, DIFFERENT = "duplicates", "different"  # as they are stored, and as the API has them
+DUPLICATES, DIFFERENT = "duplicates", "different"  # values in the database and in the API
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
-    """A decided image; `path` is absolute, with undecodable bytes as surrogates."""
+class ImageRef:
+    """Reference to a decided image; `path` is absolute, with undecodable bytes as surrogates."""
 
     image_id: int
     sha256: str
@@ -118,9 +124,9 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class DuplicateDecision:
-    """Whether the images of a group are duplicates, of which some are kept, or different images, which all stay."""
+    """Decision about a group: duplicates, of which some are kept, or different images, which all stay."""
 
-    images: tuple[Subject, ...]
+    images: tuple[ImageRef, ...]
     decision: str  # `DUPLICATES`, `DIFFERENT` or `OPEN`, which takes an earlier decision back
     keep: tuple[int, ...] = ()  # ids of the kept images of `DUPLICATES`
     decided_at: str = ""
@@ -136,21 +142,21 @@ class DuplicateDecision:
     def meaning(self) -> tuple[str, tuple[int, ...]] | None:
         return None if self.decision == OPEN else (self.decision, self.keep)
 
-    def find_kept(self, images: Sequence[Subject]) -> tuple[int, ...]:
-        """The present ids of the kept images, given the present images of the group."""
+    def find_kept(self, images: Sequence[ImageRef]) -> tuple[int, ...]:
+        """Current ids of the kept images, given the current images of the group."""
         kept = (image for image in self.images if image.image_id in self.keep)
-        return tuple(sorted(now.image_id for now in find_images(kept, images)))
+        return tuple(sorted(now.image_id for now in match_images(kept, images)))
 
 
-def find_images(images: Iterable[Subject], here: Sequence[Subject]) -> list[Subject]:
-    """The present counterparts of decided images, of the same bytes; those without one are left out.
+def match_images(images: Iterable[ImageRef], here: Sequence[ImageRef]) -> list[ImageRef]:
+    """Match decided images with present images of the same bytes; images without a match are left out.
 
-    Of several it is the one whose path is equal or ends most alike, then the one of the same id.
+    Among several candidates, an equal path wins, then the longest common end of the path, then an equal id.
     """
-    left: dict[str, dict[int, Subject]] = {}
+    left: dict[str, dict[int, ImageRef]] = {}
     for now in here:
         left.setdefault(now.sha256, {})[now.image_id] = now
-    found: list[Subject] = []
+    found: list[ImageRef] = []
     for image in images:
         if same := left.get(image.sha256):
             alike = [now for now in same.values() if now.path == image.path] or same.values()
@@ -166,7 +172,7 @@ def rank_path(path: str, other: str) -> tuple[bool, int]:
 
 
 def name_group(sha256s: Iterable[str]) -> str:
-    """The name of a group of images, the same for the same bytes in any order: 32 hexadecimal digits."""
+    """Name of a group of images, 32 hexadecimal digits, by their bytes in any order."""
     return hashlib.sha256("\n".join(sorted(sha256s)).encode("ascii", "backslashreplace")).hexdigest()[:32]
 
 
@@ -177,7 +183,7 @@ _TAG = "tag:"
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A tag or the split of an image; its value is `PRESENT`, or the split's name; None takes the mark away."""
+    """Tag or split of an image; the value is `PRESENT` or the split's name, None removes the mark."""
 
     sha256: str
     field: str
@@ -204,7 +210,7 @@ def tag_field(name: str) -> str:
 
 
 def check_mark(given: Mark) -> Mark:
-    """The mark as it is stored; an InputError where it is invalid."""
+    """Check a mark; returns it as it is stored, or raises an InputError."""
     check_sha256(given.sha256)
     if given.tag is not None:
         if given.value not in (PRESENT, None):
@@ -217,8 +223,7 @@ def check_mark(given: Mark) -> Mark:
 
 
 def check_label_decision(given: LabelDecision) -> LabelDecision:
-    """The decision as it is stored: a change to the label that the image has already keeps it."""
-    check_word(given.decision, (*DECISIONS, OPEN))
+    """Check a decision; returns it as it is stored: a change to the given label keeps the label."""
     check_sha256(given.sha256)
     if given.source not in SOURCES or not all(0 <= share <= 1 for share in (given.p_right, given.others_right or 0)):
         raise InputError(
@@ -236,14 +241,14 @@ def check_label_decision(given: LabelDecision) -> LabelDecision:
 
 @lru_cache(maxsize=64)  # a step has thousands of one label
 def check_label(text: str) -> str:
-    """A label that a person typed, without white space around it."""
+    """Check a typed label; returns it without surrounding white space."""
     if not text.strip():
         raise InputError("the new label is empty; write one, or drop the image")
     return check_name(text, what="label")
 
 
 def check_name(text: str, *, what: str) -> str:
-    """The name of a label, a tag or a split, without white space around it."""
+    """Check the name of a label, tag or split; returns it without surrounding white space."""
     name = text.strip()
     if not name:
         raise InputError(f"the {what} is empty; write a name")
@@ -266,7 +271,7 @@ def check_sha256(text: str) -> None:
 
 
 def check_duplicate_decision(given: DuplicateDecision) -> DuplicateDecision:
-    """The decision as it is stored, its ids once and in order; an InputError where it contradicts itself."""
+    """Check a decision; returns it with sorted ids, each once, or raises an InputError if it contradicts itself."""
     check_word(given.decision, (DUPLICATES, DIFFERENT, OPEN))
     ids = {image.image_id for image in given.images}
     if len(ids) < 2 or len(ids) < len(given.images):

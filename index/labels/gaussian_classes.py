@@ -18,7 +18,7 @@ from index.arrays import Doubles, Floats, Ids, Labels, normalise_rows
 from index.labels.leave_one_out import Tell, add_by_label, cut_rows, softmax
 
 FOLDS = 10
-SHRINKAGES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # of W towards a sphere, times the mean variance of a direction
+SHRINKAGES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # candidates for W, towards a sphere, in mean variances of a direction
 _TEMPERATURES = np.geomspace(0.02, 3, 28)
 _CHOOSING = 3  # folds by which shrinkage and temperature are chosen
 _WIDTH = 512  # directions of the most variance that are looked at
@@ -30,7 +30,7 @@ _HALF_A_ROW = 0.5  # labels of less weight do not say how labels are spread
 
 
 class GaussianClasses:
-    """Confidences of N rows in C labels, each from rows of other folds.
+    """Gaussian classes: confidences of N rows in C labels, each from rows of other folds.
 
     confidence of c = softmax(temperature * log likelihood of c + prior * log n_c), with a prior of 0..1; shrinkage and
     temperature are those of two grids under which the given labels of three folds are likeliest. Rows of one of the
@@ -54,7 +54,7 @@ class GaussianClasses:
         self._weigh(weights, (self.shrinkage,))
 
     def blocks(self) -> Iterator[tuple[Ids, Floats]]:
-        """(rows, (B, C) confidences), by fold and group; of one group alone every label is as likely."""
+        """(rows, (B, C) confidences), by fold and group; with a single group all labels are equally likely."""
         for fold in range(self._folds):
             classes = _fit(self._without(fold), self.shrinkage) if self._folds > 1 else None
             of_fold = np.flatnonzero(self._fold_of == fold)
@@ -115,9 +115,9 @@ class GaussianClasses:
                 for some in self._cut(rows):
                     scores = classes.log_likelihood(self._rows[some].astype(np.float64))
                     own, parts = (np.arange(len(some)), self._labels[some]), self._weights[some] * self._balance[some]
-                    for place, temperature in enumerate(_TEMPERATURES):
+                    for position, temperature in enumerate(_TEMPERATURES):
                         likely = softmax(temperature * scores + self._prior)[own].clip(min=1e-12)
-                        losses[number, place] -= float(np.log(likely) @ parts)
+                        losses[number, position] -= float(np.log(likely) @ parts)
                 self._tell(0)
         best, temperature = np.unravel_index(losses.argmin(), losses.shape)
         return shrinkages[best], float(_TEMPERATURES[temperature])
@@ -125,7 +125,7 @@ class GaussianClasses:
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """Of weighted rows: (C,) weights, (C, d) sums and (d, d) scatter about 0."""
+    """Class statistics of weighted rows: (C,) weights, (C, d) sums and (d, d) scatter about 0."""
 
     weights: Doubles
     rows: Doubles
@@ -143,7 +143,7 @@ class _Classes:
     constant: Doubles  # (C,) what depends on the label alone; -inf for labels of no row
 
     def log_likelihood(self, rows: Doubles) -> Doubles:
-        """(B, d) to (B, C), up to what is the same for all labels."""
+        """(B, d) to (B, C) log likelihoods, without terms that all labels share."""
         along = (rows - self.middle) @ self.axes
         found: Doubles = along @ self.scaled.T - 0.5 * np.square(along) @ self.inverse.T + self.constant
         return found
@@ -196,7 +196,7 @@ def _reduce(features: Floats) -> tuple[Floats, Floats | None]:
 
 
 def _assign_folds(labels: Labels, groups: Ids) -> tuple[Ids, int]:
-    """The fold of each row, rows of every label spread over them, and how many there are: always the same ones."""
+    """Fold of each row, and their number; the folds are deterministic, and spread the rows of every label."""
     _, first, group_of = np.unique(groups, return_index=True, return_inverse=True)
     folds = min(FOLDS, len(first))
     order = np.lexsort((np.random.default_rng(0).random(len(first)), labels[first]))

@@ -5,11 +5,13 @@ import os
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 from index.errors import InputError
 from index.labels.decisions import P_RIGHT
 from index.labels.issues import NEIGHBOURS, LabelIssue, LabelIssues
 from index.labels.kinds import KINDS
+from index.labels.verdicts import Verdict
 from index.text import printable_path
 
 Cell = str | float | None
@@ -64,7 +66,7 @@ def read_issues(table: Path) -> LabelIssues:
             ),
             p_none=_read_number(row, "p_none", table),
             kind=next((kind for kind in KINDS if kind == row.get("kind")), None),
-            verdict=row["verdict"],
+            verdict=cast(Verdict, row["verdict"]),
             agreeing=tuple(read_near(row, "agreeing")),
             disagreeing=tuple((near, score, rows[near]["label"]) for near, score in read_near(row, "disagreeing")),
             sha256=row["sha256"],
@@ -84,7 +86,7 @@ def read_issues(table: Path) -> LabelIssues:
 
 
 def _read_rows(table: Path) -> list[dict[str, str]]:
-    """Cells that are missing are empty."""
+    """Rows of a table; missing cells are empty."""
     try:
         with table.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
             reader = csv.DictReader(file)

@@ -8,9 +8,9 @@ import numpy as np
 
 from index.arrays import UNLABELLED, Doubles, Ids, Labels, Vectors
 from index.labels.decisions import CHANGE, KEEP, LabelDecision, LabelKey
-from index.labels.kinds import KINDS, LIKELY_ERROR, PROPOSAL, IssueKinds, Kind
+from index.labels.kinds import KINDS, LIKELY_ERROR, PROPOSAL, IssueKind, IssueKinds
 from index.labels.label_errors import LabelErrors
-from index.labels.verdicts import AT_LEAST_RIGHT, why_no_promise
+from index.labels.verdicts import AT_LEAST_RIGHT, VERDICTS, Verdict, why_no_promise
 from index.vectors.exact import Nearest
 
 MIN_P_ERROR = 0.1  # least probability of a label error for the list
@@ -24,17 +24,17 @@ LOWER_BOUND = (
 
 @dataclass(frozen=True, slots=True)
 class CheckedImages:
-    """N images whose labels are checked, or proposed."""
+    """Images whose labels are checked or proposed, as arrays over N images."""
 
     vectors: Vectors  # (N, D)
-    labels: Labels  # (N,) places in `names`; `UNLABELLED` without one
+    labels: Labels  # (N,) positions in `names`; `UNLABELLED` without one
     ids: Ids  # (N,)
     groups: Ids  # (N,); images of one group are near-duplicates
     p_right: Doubles  # (N,) as of `find_label_errors`; labels that a person has decided, at 1, are not issues
     names: tuple[str, ...]
 
     def take(self, rows: Ids) -> "CheckedImages":
-        """The images of (n,) rising rows, with the names of their labels alone."""
+        """Images of (n,) ascending rows, with the names of their own labels only."""
         labels = self.labels[rows]
         used = np.unique(labels[labels != UNLABELLED])
         labels = np.where(labels == UNLABELLED, UNLABELLED, np.searchsorted(used, labels))
@@ -42,13 +42,13 @@ class CheckedImages:
         vectors = self.vectors if len(rows) == len(self.labels) else self.vectors[rows]
         return CheckedImages(vectors, labels, self.ids[rows], self.groups[rows], self.p_right[rows], names)
 
-    def describe_near(self, nearest: Nearest, place: int) -> tuple[tuple[int, float], ...]:
+    def describe_near(self, nearest: Nearest, position: int) -> tuple[tuple[int, float], ...]:
         """(id, score) of the nearest images of a query."""
-        return tuple((int(self.ids[row]), score) for row, score in nearest.of(place))
+        return tuple((int(self.ids[row]), score) for row, score in nearest.of(position))
 
-    def describe_others(self, nearest: Nearest, place: int) -> tuple[tuple[int, float, str], ...]:
+    def describe_others(self, nearest: Nearest, position: int) -> tuple[tuple[int, float, str], ...]:
         """(id, score, label) of the nearest images of a query."""
-        found = nearest.of(place)
+        found = nearest.of(position)
         return tuple((int(self.ids[row]), score, self.names[self.labels[row]]) for row, score in found)
 
     @property
@@ -64,20 +64,20 @@ class CheckedImages:
 class LabelIssue:
     """A label that is probably wrong; a proposal, a label for an unlabelled image; or, in an audit, any label."""
 
-    id: int  # of the image; in an audit its row
+    id: int  # id of the image; in an audit its row
     label: str | None
     p_error: float  # probability that the label is wrong; in a proposal, that the first suggestion is right
     suggestions: tuple[tuple[str, float], ...] = ()  # (label, probability), best first, without `label`
     p_none: float = 0.0  # probability that the image shows none of the labels; 0 in a proposal
-    kind: Kind | None = None  # None where the label is probably right and nothing else is wrong with it
-    verdict: str = KEEP  # keep the label, change it to the first suggestion, set the image aside or drop it
+    kind: IssueKind | None = None  # None where the label is probably right and nothing else is wrong with it
+    verdict: Verdict = KEEP  # keep the label, change it to the first suggestion, set the image aside or drop it
     agreeing: tuple[tuple[int, float], ...] = ()  # (id, score) of nearest with this label, without near-duplicates
-    disagreeing: tuple[tuple[int, float, str], ...] = ()  # with other labels, likewise
+    disagreeing: tuple[tuple[int, float, str], ...] = ()  # (id, score, label) of nearest with other labels
     sha256: str = ""
     path: str = ""  # absolute; empty in a gallery's issues, whose images may move
     confidence: float = 0.0  # leave-one-out, in the label
     duplicate_of: int | None = None  # in an audit: a near-duplicate with another label
-    p_right: float | None = None  # in an audit: that the label is right, by the label file
+    p_right: float | None = None  # in an audit: probability by the label file that the label is right
     before: str | None = None  # in an audit: the label before a machine changed it
     decision: LabelDecision | None = None  # where it is known
 
@@ -121,9 +121,9 @@ class LabelIssues:
     is_lower_bound: bool = False  # the model was trained with these labels, so `noise_rate` is too low
     decisions: int = 0  # number of decisions that the list takes into account
     classes: tuple[tuple[str, int, float], ...] = ()  # (label, images, share of wrong labels), the noisiest first
-    open_share: tuple[float, float, float] | None = None  # of wrong labels among the undecided, with its interval
-    as_predicted: tuple[int, int] = (0, 0)  # of the labels that people decided: as more probable, and all
-    look_alikes: float | None = None  # of `ErrorCalibration`; None where it is not known
+    open_share: tuple[float, float, float] | None = None  # share of wrong labels among the undecided, with its interval
+    as_predicted: tuple[int, int] = (0, 0)  # labels that people decided as predicted, and all labels that they decided
+    look_alikes: float | None = None  # see `ErrorCalibration`; None if unknown
     less_probable: tuple[tuple[int, float], ...] = ()  # (id, p_error) of labels too probably right for the list
     at_least_right: float = AT_LEAST_RIGHT  # share of right labels that the verdicts aim at
     _by_id: dict[int, LabelIssue] = field(init=False, repr=False, compare=False)
@@ -133,12 +133,12 @@ class LabelIssues:
 
     @property
     def errors(self) -> tuple[LabelIssue, ...]:
-        """The items other than proposals."""
+        """Items without proposals."""
         return tuple(issue for issue in self.items if issue.kind != PROPOSAL)
 
     @property
     def no_promise(self) -> str | None:
-        """Why a share of right labels cannot be promised; None where it can."""
+        """Reason why a share of right labels cannot be promised; None where it can."""
         return why_no_promise(
             labels=self.checked,
             look_alikes=self.look_alikes,
@@ -153,6 +153,11 @@ class LabelIssues:
         counts = Counter(issue.kind for issue in self.items)
         return {kind: counts[kind] for kind in KINDS}
 
+    def count_outcomes(self) -> dict[Verdict, int]:
+        """Number of items by decision, else by verdict."""
+        counts = Counter(issue.outcome for issue in self.items)
+        return {verdict: counts[verdict] for verdict in VERDICTS}
+
     def with_decisions(self, decisions: Mapping[LabelKey, LabelDecision]) -> "LabelIssues":
         return replace(self, items=tuple(replace(one, decision=decisions.get(one.key)) for one in self.items))
 
@@ -166,13 +171,13 @@ def make_issues(
     rows: Ids,
     *,
     kinds: IssueKinds | None = None,
-    verdicts: Sequence[str] | None = None,
+    verdicts: Sequence[Verdict] | None = None,
     nearest: tuple[Nearest, Nearest] | None = None,
 ) -> list[LabelIssue]:
     """Label issues of (n,) rows of labelled images; `nearest` are theirs with the same label, and with others."""
     same_labels, other_labels = (None, None) if nearest is None else nearest
     issues = []
-    for place, row in enumerate(rows.tolist()):
+    for position, row in enumerate(rows.tolist()):
         label = int(images.labels[row])
         issues.append(
             LabelIssue(
@@ -183,8 +188,8 @@ def make_issues(
                 p_none=float(errors.p_no_class[row]),
                 kind=None if kinds is None else kinds.kind_of(row),
                 verdict=KEEP if verdicts is None else verdicts[row],
-                agreeing=() if same_labels is None else images.describe_near(same_labels, place),
-                disagreeing=() if other_labels is None else images.describe_others(other_labels, place),
+                agreeing=() if same_labels is None else images.describe_near(same_labels, position),
+                disagreeing=() if other_labels is None else images.describe_others(other_labels, position),
                 confidence=float(errors.own[row]),
             )
         )
@@ -192,7 +197,7 @@ def make_issues(
 
 
 def propose_labels(errors: LabelErrors, ids: Ids, names: Sequence[str], order: Ids) -> list[LabelIssue]:
-    """Proposals for images without a label, of which these are the (M,) ids, in an order."""
+    """Proposals for unlabelled images with these (M,) ids, in the given order."""
     best, probabilities = errors.proposed[order], errors.p_proposed[order]
     items = []
     for number, labels, shares in zip(ids[order].tolist(), best.tolist(), probabilities.tolist(), strict=True):
@@ -216,7 +221,7 @@ def collect_issues(
     confused_classes: Sequence[tuple[str, str, float]] = (),
     base: LabelIssues = NO_ISSUES,
 ) -> LabelIssues:
-    """Label issues of `checked` labels, of which `errors` are estimated to be wrong; the rest is of `base`."""
+    """Label issues of `checked` labels with an estimated number of `errors`; other fields are taken from `base`."""
     likely = [one for one in items if one.p_error >= LIKELY_ERROR]
     counts = Counter(
         (one.label, one.suggested) for one in likely if one.label is not None and one.suggested is not None

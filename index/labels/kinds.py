@@ -1,4 +1,4 @@
-"""Kinds of label issues, by one rule each."""
+"""Kinds of label issues, with one rule for each kind."""
 
 from typing import Literal, TypeAlias, get_args
 
@@ -8,7 +8,7 @@ from index.arrays import Ids, Labels, Mask
 from index.labels.label_errors import LabelErrors
 
 LIKELY_ERROR = 0.5  # from this probability of a label error on a label is called wrong
-Kind: TypeAlias = Literal[
+IssueKind: TypeAlias = Literal[
     "wrong_label",
     "ambiguous",
     "confused_classes",
@@ -18,9 +18,9 @@ Kind: TypeAlias = Literal[
     "split_class",
     "unlabelled",
 ]
-KINDS: tuple[Kind, ...] = get_args(Kind)
-COPIES: Kind = "conflicting_duplicates"
-PROPOSAL: Kind = "unlabelled"  # a label for an unlabelled image; all others are issues of given labels
+KINDS: tuple[IssueKind, ...] = get_args(IssueKind)
+COPIES: IssueKind = "conflicting_duplicates"
+PROPOSAL: IssueKind = "unlabelled"  # a label for an unlabelled image; all others are issues of given labels
 AMBIGUOUS = 0.25  # least probability of the label and of another one, which may both be right
 RARE = 5  # images of a label, near-duplicates apart; fewer hardly show what the label looks like
 # Two classes are confused where such a share of the images of each shows the other, and so many images of both do.
@@ -35,8 +35,8 @@ def is_outlier(errors: LabelErrors) -> Mask:
 
 def has_conflicting_duplicate(labels: Labels, groups: Ids) -> Mask:
     """(N,) whether a duplicate, of the same of (N,) groups, has another label."""
-    places, inverse = np.unique(groups, return_inverse=True)
-    lowest, highest = np.full(len(places), np.iinfo(np.int64).max), np.full(len(places), -1)
+    unique, inverse = np.unique(groups, return_inverse=True)
+    lowest, highest = np.full(len(unique), np.iinfo(np.int64).max), np.full(len(unique), -1)
     np.minimum.at(lowest, inverse, labels)
     np.maximum.at(highest, inverse, labels)
     differ: Mask = (lowest < highest)[inverse]
@@ -67,7 +67,7 @@ class IssueKinds:
         self._split = np.zeros(len(labels), dtype=bool) if split is None else split
         self._confused = {pair for one, two, _ in self.confused_classes for pair in ((one, two), (two, one))}
 
-    def kind_of(self, row: int) -> Kind:
+    def kind_of(self, row: int) -> IssueKind:
         """The kind of the issue of a row: the first that fits."""
         label, right = int(self._labels[row]), 1 - float(self._errors.p_error[row])
         other, probability = next(iter(self._errors.others(row, label=label)), (label, 0.0))

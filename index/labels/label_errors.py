@@ -28,16 +28,16 @@ RIDGES = (0.1, 0.3, 1.0, 3.0)
 # overlap with rare ones do.
 BALANCE = 0.5
 MOST_VALUES = 1 << 26  # confidences in memory: 256 MB
-MOST_LABELS = 2048  # of which every pair is estimated
+MOST_LABELS = 2048  # limit up to which every pair of labels is estimated
 CLEAN = 0.01  # estimated share of wrong labels below which look-alike errors are not simulated
-MANY_ROWS = 20_000  # from which on products are large enough to share among threads
+MANY_ROWS = 20_000  # products of more rows are shared among threads
 MOST_UNSEEN = 1 << 24  # confidences of images whose label is left out: 64 MB
-TOP_CLASSES = 4  # of an image that are kept: its label and three others
+TOP_CLASSES = 4  # classes that are kept for each image: its label and three others
 # An outlier shows none of the classes, so that no confidence is high. Among photos of clothes, four fifths of images of
 # animals and things had a highest confidence below half of the median, one in ten of the photos themselves.
 CLEAR = 0.5
-_LESS = 1 - 1e-9  # of the suggested label's probability that another one has at most
-_LEAST = 0.05  # weight of a row whose label is certainly wrong
+_LESS = 1 - 1e-9  # greatest probability of a further class, as a multiple of the suggested label's
+_MIN_WEIGHT = 0.05  # weight of a row whose label is certainly wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def find_label_errors(
     most_labels: int = MOST_LABELS,
     progress: Progress = no_progress,
 ) -> LabelErrors:
-    """Label errors among all rows.
+    """Find label errors among all rows.
 
     Where N x C confidences are more than `most_values`, or labels more than `most_labels`, confidences are computed
     again instead of held, and simulated noise draws labels by their frequency instead of by the noise model.
@@ -110,7 +110,7 @@ def find_label_errors(
 def second_pass(
     features: Floats, labels: Labels, *, count: int, groups: Ids | None = None, p_right: Doubles | None = None
 ) -> "TwoPasses":
-    """Both classifiers after the second pass; arguments as of `find_label_errors`.
+    """Both classifiers after the second pass; `find_label_errors` describes the arguments.
 
     In the first pass rows of label y weigh n_y^`BALANCE` together; in the second by the probability that each is right.
     """
@@ -176,7 +176,7 @@ class TwoPasses:
     def _calibrate(
         self, blocks: Iterator[tuple[Ids, Floats]], before: ErrorCalibration | None, *, is_held: bool
     ) -> tuple[ErrorCalibration, Callable[..., LabelErrors]]:
-        """Calibrate the confidences of a pass, and what makes label errors of them."""
+        """Calibrate the confidences of a pass; also returns the function that makes label errors of them."""
         if is_held:
             confidences = self.hold(blocks)
             found, model = estimate_p_error(confidences, self.labels, before=before)
@@ -190,13 +190,13 @@ class TwoPasses:
         return scores.calibrate(before=before), make
 
     def _second_pass(self, alike: LookAlikes) -> Iterator[tuple[Ids, Floats]]:
-        """As `blocks`; the look-alikes are scored on the way."""
+        """Iterate over `blocks`, and score the look-alikes on the way."""
         for rows, confidences in self.blocks():
             alike.add(rows, confidences)
             yield rows, confidences
 
     def _first_pass(self, suggestions: SuggestionScores) -> Iterator[tuple[Ids, Floats]]:
-        """As `blocks` before `reweight`; the suggestions are scored on the way."""
+        """Iterate over `blocks` before `reweight`, and score the suggestions on the way."""
         (regression,) = self._regressions
         unseen_rows, unseen = np.empty(0, dtype=np.int64), np.empty((0, self.count), dtype=np.float32)
         if suggestions.simulates:
@@ -212,7 +212,7 @@ class TwoPasses:
             yield rows, confidences
 
     def _predict_unseen(self) -> tuple[Ids, Floats]:
-        """Rising rows of some labels, (n,), and their (n, C) confidences from rows of other labels alone."""
+        """Sorted (n,) rows of some labels, and their (n, C) confidences from rows of other labels only."""
         (regression,) = self._regressions
         found: list[tuple[Ids, Floats]] = []
         left = MOST_UNSEEN // self.count
@@ -250,9 +250,9 @@ class TwoPasses:
 
     def reweight(self, p_error: Doubles) -> None:
         """Fit again with rows weighted by (N,) probabilities that their labels are right."""
-        p_right = (1 - apply_decisions_to_p_error(p_error, self._p_right)).clip(min=_LEAST)
+        p_right = (1 - apply_decisions_to_p_error(p_error, self._p_right)).clip(min=_MIN_WEIGHT)
         sums = np.bincount(self.labels, weights=p_right, minlength=self.count)
-        weights = p_right * (self._images**BALANCE / np.maximum(sums, _LEAST))[self.labels]
+        weights = p_right * (self._images**BALANCE / np.maximum(sums, _MIN_WEIGHT))[self.labels]
         first = self._regressions[0]
         self._regressions.append(first.reweighted(weights, ridges=(first.ridge,)))
         self._classes.weigh(p_right)
@@ -326,8 +326,8 @@ def pool_label_errors(one: LabelErrors, other: LabelErrors, labels: Labels) -> L
     sums = np.stack([np.where(both == column[:, None], halves, 0).sum(axis=1) for column in both.T], axis=1)
     is_again = np.stack([(both[:, :n] == both[:, n, None]).any(axis=1) for n in range(both.shape[1])], axis=1)
     sums = np.where(is_again | (both == NO_ID), -1.0, sums)
-    places, probabilities = _choose_top(sums)
-    best = np.take_along_axis(both, places, axis=1)
+    positions, probabilities = _choose_top(sums)
+    best = np.take_along_axis(both, positions, axis=1)
     best = np.where(probabilities < 0, NO_ID, best)
     others = np.where(both == labels[:, None], -1.0, sums)
     first, own = others.argmax(axis=1), np.arange(len(labels))
@@ -372,10 +372,10 @@ def errors_from_top(
     rest = (p_error - p_suggested - none)[:, None]
     others = np.where(is_other, np.minimum(rest * confidences / left, _LESS * p_suggested[:, None]), -1.0)
     all_labels = np.column_stack([np.where(is_other, best, NO_ID), labels, suggested])
-    places, probabilities = _choose_top(np.column_stack([others, 1 - p_error, p_suggested]))
-    classes = np.where(places == NO_ID, NO_ID, np.take_along_axis(all_labels, places, axis=1))
-    pairs, place = np.unique(np.stack([labels, suggested]), axis=1, return_inverse=True)
-    amounts = np.bincount(place.ravel(), weights=p_error - none)
+    positions, probabilities = _choose_top(np.column_stack([others, 1 - p_error, p_suggested]))
+    classes = np.where(positions == NO_ID, NO_ID, np.take_along_axis(all_labels, positions, axis=1))
+    pairs, position = np.unique(np.stack([labels, suggested]), axis=1, return_inverse=True)
+    amounts = np.bincount(position.ravel(), weights=p_error - none)
     named = zip(*pairs.tolist(), amounts.tolist(), strict=True)
     kept = tuple((i, j, n) for i, j, n in named if n > 0)
     rates = _rates(p_error, labels, count=count)
@@ -396,7 +396,7 @@ def _no_classes(count: int) -> tuple[Ids, Doubles]:
 
 
 def _choose_top(values: Floats | Doubles) -> tuple[Ids, Doubles]:
-    """(B, 4) places of the highest of (B, C) values, the best first, and these; `NO_ID` and 0 beyond C."""
+    """(B, 4) positions of the highest of (B, C) values, the best first, and these; `NO_ID` and 0 beyond C."""
     best, highest = _no_classes(len(values))
     order = np.argsort(-values, axis=1, kind="stable")[:, :TOP_CLASSES]
     best[:, : order.shape[1]] = order

@@ -26,7 +26,7 @@ _LEAST_ROWS = 64
 _ALONE = -1
 
 Tell: TypeAlias = Callable[[int], None]
-"""Called after some work with the number of rows that it has finished."""
+"""Callback with the number of rows finished since the last call."""
 
 
 def _nothing(_: int) -> None:
@@ -34,7 +34,7 @@ def _nothing(_: int) -> None:
 
 
 class LeaveOneOut:
-    """Confidences of N rows in C labels, each from all rows but itself and those left out with it.
+    """Leave-one-out confidences of N rows in C labels; rows of one group are left out together.
 
     confidence = softmax(temperature * prediction); ridge and temperature are those of two grids under which the given
     labels are likeliest, over a spread sample; a grid goes on beyond `RIDGES` or `TEMPERATURES` where its end is the
@@ -44,7 +44,7 @@ class LeaveOneOut:
         groups: (N,); rows of one group are left out together, or duplicates would predict each other.
         weights: (N,) above 0, how much each row counts; None: 1 / rows of its label, as the shrinkage else pulls
             predictions towards frequent labels, and right labels of few rows look like mistakes.
-        ridges: to choose from, rising; a single one is taken. Label errors between similar labels favour a large one.
+        ridges: candidates, ascending; a single one is taken. Label errors between similar labels favour a large one.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class LeaveOneOut:
         self._fit(given, ridges)
 
     def reweighted(self, weights: Doubles, *, ridges: Sequence[float]) -> "LeaveOneOut":
-        """The same rows with other (N,) weights."""
+        """Copy that is fitted with other (N,) weights."""
         other = copy(self)
         other._fit(weights, ridges)
         return other
@@ -186,8 +186,8 @@ class LeaveOneOut:
         left_out /= (1 - leverage).clip(min=1e-9)[:, None]
         sets = self._set_of[rows]
         for number in np.unique(sets[sets != _ALONE]).tolist():
-            places = np.flatnonzero(sets == number)
-            left_out[places] = self._leave_set_out(number, rows[places], features[places])
+            positions = np.flatnonzero(sets == number)
+            left_out[positions] = self._leave_set_out(number, rows[positions], features[positions])
         return left_out
 
     def _leave_set_out(self, number: int, rows: Ids, features: Doubles) -> Doubles:
@@ -223,7 +223,7 @@ class LeaveOneOut:
 
 
 def beyond_grid(best: float, grid: Sequence[float], *, most: float) -> float | None:
-    """The next value of a grid of several whose end is the best; None inside, or where `most` or its inverse is met.
+    """Next value beyond a grid whose best value is at an end; None if it is inside, or at `most` or its inverse.
 
     >>> beyond_grid(10.0, (0.1, 1.0, 10.0), most=1e5), beyond_grid(1.0, (0.1, 1.0, 10.0), most=1e5)
     (100.0, None)
@@ -238,7 +238,7 @@ def beyond_grid(best: float, grid: Sequence[float], *, most: float) -> float | N
 
 
 def add_by_label(sums: Doubles, values: Doubles, labels: Labels) -> None:
-    """Add each of (n, D) values to the one of (C, D) sums that is its label's."""
+    """Add each of (n, D) values to its label's row of the (C, D) sums."""
     order = np.argsort(labels, kind="stable")
     starts = np.flatnonzero(np.diff(labels[order], prepend=-1))
     sums[labels[order[starts]]] += np.add.reduceat(values[order], starts, axis=0)

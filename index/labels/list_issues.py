@@ -36,7 +36,7 @@ _DETECTING = 10  # percent of the time; the search for the nearest images takes 
 # Chosen on photos of 17 kinds of clothes, 81 groceries and the 10 classes of CIFAR-10 (MobileNetV2, features of
 # ImageNet): no class was split, and of 35 random pairs of classes that were given one label 22 were.
 _LEAST_PART, _LEAST_SHARE = 5, 0.2  # images, and share of a label's, near-duplicates counted once
-_MOST_COSINE = 0.0  # of the means of both parts, centred on all images
+_MOST_COSINE = 0.0  # greatest cosine between the means of both parts, centred on all images
 _NEARER_LABELS = 2  # other labels that are nearer to each part than the other part is
 
 
@@ -47,7 +47,7 @@ def list_label_issues(
     before: ErrorCalibration | None = None,
     progress: Progress = no_progress,
 ) -> tuple[LabelIssues, ErrorCalibration | None]:
-    """Label issues, and their calibration; labels that only near-duplicates share, or all images, are not checked.
+    """Label issues, and their calibration; labels of a single near-duplicate group, or of all images, are not checked.
 
     Where no label is checked, no label is proposed either. `before` is the calibration from before the decisions;
     labels of images with the ids `decided` do not count among the estimated errors.
@@ -100,7 +100,7 @@ def list_label_issues(
 
 
 def _list_proposals(errors: LabelErrors, images: CheckedImages, loose: CheckedImages) -> list[LabelIssue]:
-    """Proposals for images without a label, the most probable ones, with the nearest of those with a label."""
+    """Proposals for images without a label, the most probable first, with the nearest labelled images."""
     if not len(errors.proposed):
         return []
     order = np.argsort(-errors.p_proposed[:, 0], kind="stable")[:_MOST_PROPOSALS]
@@ -112,14 +112,14 @@ def _list_proposals(errors: LabelErrors, images: CheckedImages, loose: CheckedIm
         np.concatenate([images.labels, errors.proposed[compared, 0]]),
         k=NEIGHBOURS,
         asked=np.arange(count, count + len(compared)),
-        groups=np.concatenate([np.arange(count), np.full(len(compared), count)]),  # these do not find each other
+        groups=np.concatenate([np.arange(count), np.full(len(compared), count)]),  # so they do not find each other
     )
     items, clear = [], errors.is_clear[order]
-    for place, issue in enumerate(propose_labels(errors, loose.ids, images.names, order)):
-        is_clear = issue.p_error >= LIKELY_ERROR and clear[place]
+    for position, issue in enumerate(propose_labels(errors, loose.ids, images.names, order)):
+        is_clear = issue.p_error >= LIKELY_ERROR and clear[position]
         issue = replace(issue, verdict=CHANGE if is_clear else KEEP)
-        if place < len(compared):
-            near, others = images.describe_near(agreeing, place), images.describe_others(disagreeing, place)
+        if position < len(compared):
+            near, others = images.describe_near(agreeing, position), images.describe_others(disagreeing, position)
             issue = replace(issue, agreeing=near, disagreeing=others)
         items.append(issue)
     return items

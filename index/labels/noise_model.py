@@ -6,7 +6,7 @@ import numpy as np
 
 from index.arrays import Doubles, Floats, Labels, rows_by_value
 
-_POWERS = np.geomspace(0.5, 8, 15)  # of confidences: those learnt from wrong labels are too uncertain
+_POWERS = np.geomspace(0.5, 8, 15)  # exponents of confidences, which wrong labels in training make too uncertain
 _LIKENESS = (0.0, 0.5, 1.0, 1.5, 2.0)  # 0: errors give any label; 2: hardly any but similar ones
 # Prior label errors of each class, spread by the most likely likeness; without them, overlapping classes count as
 # errors of each other.
@@ -15,7 +15,7 @@ _ROUNDS = 2
 _STEPS = 25
 MOST_VALUES = 1 << 22  # confidences that are fitted to
 _FIRST_SHARE = 0.1
-_LEAST = 1e-7
+_EPSILON = 1e-7
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class NoiseModel:
 
     def classes(self, confidences: Floats) -> Doubles:
         """(B, C) class probabilities of images from (B, C) confidences, whatever their labels."""
-        return _sharpen(np.log(np.maximum(confidences, _LEAST, dtype=np.float64)), self.power)
+        return _sharpen(np.log(np.maximum(confidences, _EPSILON, dtype=np.float64)), self.power)
 
     def posterior(self, confidences: Floats, labels: Labels, prior: "LabelPrior | None" = None) -> Doubles:
         """(B, C) probabilities of the true class, given both the confidences and the (B,) labels; rows sum to 1.
@@ -73,20 +73,20 @@ class LabelPrior:
     before: Labels
 
     def take(self, rows: Labels, *, classes: Labels, labels: Labels) -> "LabelPrior":
-        """Those of (n,) images, whose (n,) labels are numbered by the rising `classes`; others before are forgotten."""
+        """Prior of (n,) images, with labels renumbered by the sorted `classes`; other earlier labels are lost."""
         before = self.before[rows]
-        place = np.searchsorted(classes, before).clip(max=len(classes) - 1)
-        return LabelPrior(self.p_right[rows], np.where(classes[place] == before, place, labels))
+        position = np.searchsorted(classes, before).clip(max=len(classes) - 1)
+        return LabelPrior(self.p_right[rows], np.where(classes[position] == before, position, labels))
 
     def at(self, rows: Labels) -> "LabelPrior":
-        """Those of some images, with the same numbers of labels."""
+        """Prior of some images, without renumbering."""
         return LabelPrior(self.p_right[rows], self.before[rows])
 
 
 def fit_frequency_model(confidences: Floats, labels: Labels, *, count: int) -> NoiseModel:
     """Noise model of very many classes: wrong labels are drawn by the labels' frequencies, the own one among them."""
     frequent = np.bincount(labels, minlength=count) / len(labels)
-    logs = np.log(np.maximum(confidences, _LEAST, dtype=np.float64))
+    logs = np.log(np.maximum(confidences, _EPSILON, dtype=np.float64))
     share, power, _ = _fit(logs, labels, [frequent[labels, None]])
     return NoiseModel(share, power, np.broadcast_to(frequent, (count, count)))
 
@@ -107,9 +107,9 @@ def fit_noise_model(confidences: Floats, labels: Labels) -> NoiseModel:
     images = np.bincount(labels, minlength=count).astype(np.float64)
     size = min(len(labels), max(count, MOST_VALUES // count))
     rows = np.linspace(0, len(labels) - 1, size).round().astype(np.int64)
-    logs, given = np.log(np.maximum(confidences[rows], _LEAST, dtype=np.float64)), labels[rows]
+    logs, given = np.log(np.maximum(confidences[rows], _EPSILON, dtype=np.float64)), labels[rows]
     likeness = _likeness(confidences, labels, images)
-    spread = [_rows_to_one(np.maximum(images, _LEAST) * likeness**power) for power in _LIKENESS]
+    spread = [_rows_to_one(np.maximum(images, _EPSILON) * likeness**power) for power in _LIKENESS]
     share, power, best = _fit(logs, given, [one[:, given].T for one in spread])
     first = transitions = spread[best]
     for _ in range(_ROUNDS):
@@ -124,7 +124,7 @@ def fit_noise_model(confidences: Floats, labels: Labels) -> NoiseModel:
 
 
 def _likeness(confidences: Floats, labels: Labels, images: Doubles) -> Doubles:
-    """(C, C) mean confidence of the images of each label in every other, over how frequent that is."""
+    """(C, C) mean confidence of the images of each label in every other label, divided by its frequency."""
     sums = np.zeros((len(images),) * 2)
     for rows in rows_by_value(labels):
         sums[labels[rows[0]]] = confidences[rows].mean(axis=0, dtype=np.float64)
@@ -149,11 +149,11 @@ def _sharpen(logs: Doubles, power: float) -> Doubles:
 
 
 def _fit(logs: Doubles, given: Labels, by_label: list[Doubles]) -> tuple[float, float, int]:
-    """The likeliest noise rate, power and place in `by_label`, (n, C) or (n, 1) probabilities of labels if wrong."""
+    """The likeliest noise rate, power and position in `by_label`, (n, C) or (n, 1) probabilities of labels if wrong."""
     best, own = (-np.inf, _FIRST_SHARE, 1.0, 0), np.arange(len(given))
     for power in _POWERS:
         shown = _sharpen(logs, power)
-        right = np.maximum(shown[own, given], _LEAST)
+        right = np.maximum(shown[own, given], _EPSILON)
         for number, instead in enumerate(by_label):
             wrong = instead[:, 0] if instead.shape[1] == 1 else np.einsum("nc,nc->n", shown, instead)
             wrong = np.maximum(wrong, 1e-12)

@@ -1,4 +1,4 @@
-"""Recalibration of probabilities of label errors by what people found (Platt scaling).
+"""Recalibration (Platt scaling) of probabilities of label errors, by the labels that people reviewed.
 
 A person's decisions tell of some labels whether they were wrong. With x = logit p of a probability p, the recalibrated
 one is sigmoid(a + b x) (Platt, "Probabilistic outputs for support vector machines", 1999), with a and b of the greatest
@@ -16,14 +16,14 @@ from scipy.special import expit, logit
 from index.arrays import Doubles, Mask
 
 # Of 24 kinds of mistakes in parts of cars, groceries and CIFAR-N that no benchmark reports on.
-_SPREAD = np.array([0.75, 0.25])  # of a and b
-_LEAST = 1e-4  # probability that has a finite logit
+_SPREAD = np.array([0.75, 0.25])  # prior standard deviations of intercept and slope
+_MIN_PROBABILITY = 1e-4  # probability that has a finite logit
 _LEAST_SLOPE = 0.2  # so that the order of the probabilities stays
 
 
 @dataclass(frozen=True, slots=True)
 class Recalibration:
-    """The map of probabilities, with the covariance (2, 2) of its intercept and slope."""
+    """Logistic map of probabilities, with the covariance (2, 2) of its intercept and slope."""
 
     intercept: float
     slope: float
@@ -31,31 +31,31 @@ class Recalibration:
 
     @classmethod
     def fit(cls, p: Doubles, found: Mask) -> "Recalibration":
-        """From (n,) probabilities of what people looked at, and whether it was so."""
+        """Fit to (n,) probabilities of reviewed statements, and whether each was true."""
         inputs, targets = _inputs(p), found.astype(np.float64)
-        usual = np.array([0.0, 1.0])
+        prior = np.array([0.0, 1.0])
 
         def loss(values: Doubles) -> tuple[float, Doubles]:
             """The negative logarithm of the posterior, and its gradient."""
-            scores, from_usual = inputs @ values, (values - usual) / _SPREAD
-            value = (np.logaddexp(0, scores) - targets * scores).sum() + (from_usual**2).sum() / 2
-            return float(value), inputs.T @ (expit(scores) - targets) + from_usual / _SPREAD
+            scores, from_prior = inputs @ values, (values - prior) / _SPREAD
+            value = (np.logaddexp(0, scores) - targets * scores).sum() + (from_prior**2).sum() / 2
+            return float(value), inputs.T @ (expit(scores) - targets) + from_prior / _SPREAD
 
         bounds = [(None, None), (_LEAST_SLOPE, None)]
-        fitted = minimize(loss, usual, jac=True, method="L-BFGS-B", bounds=bounds, tol=1e-12).x
+        fitted = minimize(loss, prior, jac=True, method="L-BFGS-B", bounds=bounds, tol=1e-12).x
         now = expit(inputs @ fitted)
         information = (inputs * (now * (1 - now))[:, None]).T @ inputs + np.diag(_SPREAD**-2)
         return cls(float(fitted[0]), float(fitted[1]), np.linalg.inv(information))
 
     def apply(self, p: Doubles) -> Doubles:
         """Recalibrated probabilities, of the same shape; 0 and 1 stay."""
-        moved: Doubles = expit(self.intercept + self.slope * logit(p.clip(_LEAST, 1 - _LEAST)))
+        moved: Doubles = expit(self.intercept + self.slope * logit(p.clip(_MIN_PROBABILITY, 1 - _MIN_PROBABILITY)))
         return np.where((p <= 0) | (p >= 1), p, moved)
 
     def estimate_share(self, p: Doubles) -> tuple[float, float, float]:
-        """The share of (n,) labels that are wrong, with a 95 % interval, from their probabilities of before.
+        """Estimated share of wrong labels with its 95 % interval, from (n,) probabilities before recalibration.
 
-        It allows for the chance of what was found, and of what the labels are.
+        The interval covers the uncertainty of the fit and of the labels.
         """
         now = self.apply(p)
         slopes = (_inputs(p) * (now * (1 - now))[:, None]).mean(axis=0)
@@ -66,5 +66,5 @@ class Recalibration:
 
 def _inputs(p: Doubles) -> Doubles:
     """(n, 2): 1 and the logit."""
-    found = logit(p.clip(_LEAST, 1 - _LEAST))
+    found = logit(p.clip(_MIN_PROBABILITY, 1 - _MIN_PROBABILITY))
     return np.stack([np.ones_like(found), found], axis=1)

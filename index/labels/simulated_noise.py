@@ -32,11 +32,11 @@ _BOUND_ALONE, _HALFWAY = 0.05, 0.15
 # Share of right labels among the lowest scores, in data without label errors; of labels that no confidence favours.
 _ODD = 0.01
 _RANKED = 1 << 26  # confidences whose order tells of images that show no class
-_MOST_DECAY = 0.9  # of right labels from third to third; with 1 all labels could be right ones
+_MOST_DECAY = 0.9  # greatest decay of right labels from third to third; at 1 all labels could be right
 _SHOW_ONE = 0.9  # the images of the highest confidences from this share on show some class
 # Where more labels than this look random, the confidences say nothing of the labels, and no label is called random.
 _MOST_RANDOM = 2 / 3
-_LEAST = 1e-6
+_EPSILON = 1e-6
 
 _ROWS_AT_ONCE = 4096
 
@@ -70,7 +70,7 @@ def score_labels(confidences: Floats, labels: Labels) -> Doubles:
     two = np.partition(confidences, -2, axis=1)[:, -2:]
     other = np.where(own >= two[:, 1:], two[:, :1], two[:, 1:])
     return np.asarray(
-        np.log(np.maximum(own, _LEAST, dtype=np.float64)) - np.log(np.maximum(other, _LEAST, dtype=np.float64)) / 4
+        np.log(np.maximum(own, _EPSILON, dtype=np.float64)) - np.log(np.maximum(other, _EPSILON, dtype=np.float64)) / 4
     )
 
 
@@ -91,7 +91,7 @@ class LabelScores:
 
     @classmethod
     def by_frequency(cls, labels: Labels, *, count: int, simulates: bool = True) -> "LabelScores":
-        """With wrong labels drawn by their frequency, for labels too many for a noise model of every pair."""
+        """Scores with wrong labels drawn by frequency, for too many labels for a noise model of every pair."""
         drawn = draw_labels(labels, each=count_simulated(len(labels)) if simulates else 0)
         wrong = np.where(drawn == labels[:, None], (drawn + 1) % count, drawn)  # the next label, where it drew its own
         return cls(labels, wrong, drawn, count=count)
@@ -116,8 +116,8 @@ class LabelScores:
     def _rank(self, confidences: Floats) -> npt.NDArray[np.int8]:
         """(B, C) third of each label, by confidence and frequency: 2 the least confident; all 0 where one is empty."""
         order = np.argsort(confidences, axis=1)
-        share, rising = np.cumsum(self._frequency[order], axis=1), np.take_along_axis(confidences, order, axis=1)
-        share[:, :-1][rising[:, :-1] == rising[:, 1:]] = np.inf  # labels as confident as each other are in one third
+        share, ordered = np.cumsum(self._frequency[order], axis=1), np.take_along_axis(confidences, order, axis=1)
+        share[:, :-1][ordered[:, :-1] == ordered[:, 1:]] = np.inf  # labels of equal confidence are in one third
         share = np.minimum.accumulate(share[:, ::-1], axis=1)[:, ::-1] - 1e-9
         third = (share <= 2 / 3).astype(np.int8) + (share <= 1 / 3)
         third[~((third == 1).any(axis=1) & (third == 2).any(axis=1))] = 0
@@ -173,21 +173,21 @@ def calibrate_scores(
         shows no class, which never rises with the highest confidence.
     """
     count, each = wrong.shape
-    values, place = np.unique(np.concatenate([given, wrong.ravel(), drawn.ravel()]), return_inverse=True)
-    own, of_wrong, of_drawn = np.split(place, [count, count + wrong.size])
+    values, position = np.unique(np.concatenate([given, wrong.ravel(), drawn.ravel()]), return_inverse=True)
+    own, of_wrong, of_drawn = np.split(position, [count, count + wrong.size])
     given_amounts = np.bincount(own, minlength=len(values)).astype(np.float64)
     low, random_shares, random_rate, random_error = measure_random(thirds, highest)
     p_error, none = np.zeros((2, count))
 
-    def amounts(places: Ids, weights: Doubles) -> Doubles:
+    def amounts(positions: Ids, weights: Doubles) -> Doubles:
         weights = np.repeat(weights * (count / weights.sum() / each), each)
-        return np.asarray(np.bincount(places, weights=weights, minlength=len(values)))
+        return np.asarray(np.bincount(positions, weights=weights, minlength=len(values)))
 
     for _ in range(_ROUNDS):
-        is_right = (1 - p_error).clip(_LEAST)
+        is_right = (1 - p_error).clip(_EPSILON)
         simulated = amounts(of_wrong, is_right)
         rate = estimate_rate(simulated, given_amounts, model_rate=model_rate)
-        if_wrong = rate * float(is_right @ low[1]) / max(float(is_right @ low[2]), _LEAST)
+        if_wrong = rate * float(is_right @ low[1]) / max(float(is_right @ low[2]), _EPSILON)
         none, none_rate = estimate_none(random_shares, if_wrong, rate, random_rate=random_rate, error=random_error)
         rates = rate + none_rate
         if rates <= 0:
@@ -196,11 +196,11 @@ def calibrate_scores(
         if none_rate:
             simulated += none_rate / rates * amounts(of_drawn, none)
         p_error = fit_p_error(given_amounts, simulated, rates)[own]
-    return p_error * rates / (rates + _ODD * missed), none / np.maximum(none + rate, _LEAST)
+    return p_error * rates / (rates + _ODD * missed), none / np.maximum(none + rate, _EPSILON)
 
 
 def estimate_rate(simulated: Doubles, given: Doubles, *, model_rate: float | None) -> float:
-    """The noise rate e of labels of another class, from (S,) amounts of simulated and given labels at rising scores.
+    """The noise rate e of labels of another class, from (S,) amounts of simulated and given labels at ascending scores.
 
     Wrong labels are a share e of all and score as the simulated ones, so e G(t) <= F(t) for every score t, with F and
     G how many given and simulated labels score below t: e is at most the least F(t) / G(t), t from the lowest tenth of
@@ -209,10 +209,10 @@ def estimate_rate(simulated: Doubles, given: Doubles, *, model_rate: float | Non
     simulated_below, given_below = np.cumsum(simulated), np.cumsum(given)
     least = float(np.clip(_MANY / given_below[-1], _SHARES[0], _MOST_OF_FEW))
     shares = np.linspace(least, _SHARES[1], 33)
-    places = np.searchsorted(simulated_below, shares * simulated_below[-1]).clip(max=len(simulated) - 1)
-    below = given_below[places]
-    below = below + np.sqrt(below) / 2  # as the lowest of many that vary at random is too low
-    bound = min(1.0, float((below / np.maximum(simulated_below[places], _LEAST)).min()))
+    positions = np.searchsorted(simulated_below, shares * simulated_below[-1]).clip(max=len(simulated) - 1)
+    below = given_below[positions]
+    below = below + np.sqrt(below) / 2  # the lowest of many random values is too low
+    bound = min(1.0, float((below / np.maximum(simulated_below[positions], _EPSILON)).min()))
     if model_rate is None or bound <= 0:
         return bound
     weight = float(np.clip((bound - _BOUND_ALONE) / (_HALFWAY - _BOUND_ALONE), 0, 1)) / 2
@@ -220,7 +220,7 @@ def estimate_rate(simulated: Doubles, given: Doubles, *, model_rate: float | Non
 
 
 def measure_random(thirds: Doubles, highest: Floats) -> tuple[Doubles, Doubles, float, float]:
-    """How often labels look random: among the least confident third, less d times the middle third.
+    """Share of labels that look random: among the least confident third, less d times the middle third.
 
     With t, m and l how often given labels are in the three thirds, d = (m - l) / (t - m) is how fast right labels
     become rarer from third to third; random ones do not. So the difference is 0 of right labels. Of random ones it is
@@ -234,12 +234,12 @@ def measure_random(thirds: Doubles, highest: Floats) -> tuple[Doubles, Doubles, 
 
     middle, least = thirds.sum(axis=2).T
     ranked = float((thirds[2, 1] > 0).sum())
-    often = (ranked - middle[0] - least[0]) / max(ranked - middle[2] - least[2], _LEAST)
-    seldom, hardly = middle[0] / max(middle[2], _LEAST), least[0] / max(least[2], _LEAST)
-    decay = float(np.clip((seldom - hardly) / max(often - seldom, _LEAST), 0, _MOST_DECAY))
+    often = (ranked - middle[0] - least[0]) / max(ranked - middle[2] - least[2], _EPSILON)
+    seldom, hardly = middle[0] / max(middle[2], _EPSILON), least[0] / max(least[2], _EPSILON)
+    decay = float(np.clip((seldom - hardly) / max(often - seldom, _EPSILON), 0, _MOST_DECAY))
     low = thirds[:, 1] - decay * thirds[:, 0]
     _, as_confident = np.unique(highest, return_inverse=True)
-    of_all = np.bincount(as_confident, weights=low[2]).clip(_LEAST)
+    of_all = np.bincount(as_confident, weights=low[2]).clip(_EPSILON)
     rates = np.bincount(as_confident, weights=low[0]) / of_all
     shares = isotonic_regression(rates, weights=of_all, increasing=False).x[as_confident]
     error = float(np.sqrt(least[0] + decay**2 * middle[0]) / of_all.sum())
@@ -264,7 +264,7 @@ def estimate_none(
 
 
 def fit_p_error(given: Doubles, simulated: Doubles, rates: float) -> Doubles:
-    """(S,) p_error at rising scores, from the amounts of given and simulated labels there, N of either.
+    """(S,) p_error at ascending scores, from the amounts of given and simulated labels there, N of either.
 
     With f and g their densities and e + o the share of wrong labels, p_error(s) = (e + o) g(s) / f(s). Isotonic
     regression fits the share q = g / (f + g) of simulated ones, which falls with the score, so that
@@ -272,15 +272,15 @@ def fit_p_error(given: Doubles, simulated: Doubles, rates: float) -> Doubles:
     """
     from scipy.optimize import isotonic_regression  # takes long to load, and is not of the base
 
-    total = np.maximum(given + simulated, _LEAST)  # values that only labels of a kind without a share have
+    total = np.maximum(given + simulated, _EPSILON)  # values that only labels of a kind without a share have
     parts = isotonic_regression(simulated / total, weights=total, increasing=False).x
-    fitted: Doubles = np.minimum(1, rates * parts / np.maximum(1 - parts, _LEAST))
+    fitted: Doubles = np.minimum(1, rates * parts / np.maximum(1 - parts, _EPSILON))
     return fitted
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorCalibration:
-    """Scores of labels with their probabilities of a label error, from before any decision, and those of suggestions.
+    """Calibration before any decision: scores of labels and of suggestions, with their probabilities.
 
     Once people have decided the labels of the lowest scores, simulated noise cannot calibrate the others: on groceries
     and cars a new calibration then found half of the wrong labels or none; the one from before still held.
@@ -290,11 +290,11 @@ class ErrorCalibration:
     p_error: Doubles  # (N,) probability of a label error
     highest: Floats  # (N,) highest confidence of each image
     none_if_wrong: Doubles  # (N,) probability that an image whose label is wrong shows none of the labels
-    suggested: Doubles = field(default_factory=lambda: np.empty(0))  # (K,) rising confidences of suggested labels
+    suggested: Doubles = field(default_factory=lambda: np.empty(0))  # (K,) ascending confidences of suggested labels
     # (K,) probabilities, if the label is wrong, that the suggested one is right, and that the image shows no label.
     p_right: Doubles = field(default_factory=lambda: np.empty(0))
     p_none: Doubles = field(default_factory=lambda: np.empty(0))
-    none_share: float = 0.0  # of the wrong labels, whose image shows no label
+    none_share: float = 0.0  # share of wrong labels whose image shows none of the labels
     look_alikes: float | None = None  # share of simulated errors between look-alike labels that would be called wrong
 
     @property
@@ -308,7 +308,7 @@ class ErrorCalibration:
         return np.interp(scores, self.scores[order], self.p_error[order])
 
     def apply(self, scores: Doubles, highest: Floats) -> "ErrorCalibration":
-        """The calibration of other scores, by interpolation."""
+        """Calibration of other scores, by interpolation."""
         order = np.argsort(self.highest)
         none_if_wrong = np.interp(highest, self.highest[order], self.none_if_wrong[order])
         return replace(self, scores=scores, p_error=self.read(scores), highest=highest, none_if_wrong=none_if_wrong)

@@ -17,10 +17,10 @@ from index.labels.decisions import (
     CHANGE,
     DECISIONS,
     DuplicateDecision,
+    ImageRef,
     LabelDecision,
     LabelKey,
     Mark,
-    Subject,
     check_duplicate_decision,
     check_label_decision,
     check_mark,
@@ -30,7 +30,7 @@ from index.text import printable_path
 
 VERSION = 1
 FOREIGN_TABLES = "made by a pre-release; keep the file, which only that program can read"
-KEEP_FILE = "damaged, or made by a pre-release; keep the file, and put a sound copy of it back"
+KEEP_FILE = "damaged, or made by a pre-release; keep the file, and put an intact copy of it back"
 SCHEMA = """
 CREATE TABLE steps (
     number INTEGER PRIMARY KEY AUTOINCREMENT,  -- never reused
@@ -86,7 +86,7 @@ ABOUT: tuple[About, ...] = get_args(About)
 
 @dataclass(frozen=True, slots=True)
 class SavedSearch:
-    """A search that has a name: the query of its address on the page, without `?`; None removes it."""
+    """Saved search: its name, and the query string of its URL on the page, without `?`; None removes it."""
 
     name: str
     query: str | None
@@ -102,7 +102,7 @@ class SavedSearch:
 
 
 Decision: TypeAlias = LabelDecision | DuplicateDecision | Mark | SavedSearch
-Kind = TypeVar("Kind", LabelDecision, DuplicateDecision, Mark, SavedSearch)
+DecisionT = TypeVar("DecisionT", LabelDecision, DuplicateDecision, Mark, SavedSearch)
 _ABOUT: dict[type, About] = {
     LabelDecision: "labels",
     DuplicateDecision: "duplicates",
@@ -149,7 +149,7 @@ class Step:
 
 
 def check_version(connection: sqlite3.Connection) -> int:
-    """The version of an open file; 0 where nothing was ever written into it."""
+    """Version of an open file; 0 for a file that was never written."""
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if version > VERSION:
         raise sqlite3.NotSupportedError(
@@ -169,8 +169,8 @@ def last_step(connection: sqlite3.Connection, about: About) -> int:
     return int(number)
 
 
-def read_held(connection: sqlite3.Connection, kind: type[Kind]) -> list[Kind]:
-    """The decisions of a kind that hold, in order, with time and author; also those that took an earlier one back."""
+def read_held(connection: sqlite3.Connection, kind: type[DecisionT]) -> list[DecisionT]:
+    """Current decisions of a kind, in order, with time and author; `OPEN` decisions are included."""
     if kind is Mark:
         return [kind(*row) for row in connection.execute(_HELD_MARKS)]
     rows = connection.execute(_HELD, (_ABOUT[kind],))
@@ -183,19 +183,19 @@ def read_later_labels(connection: sqlite3.Connection, since: int) -> list[LabelD
     return [_make(LabelDecision, details, decided_at=when, decided_by=name) for details, when, name in rows]
 
 
-def _make(kind: type[Kind], details: str, *, decided_at: str = "", decided_by: str | None = None) -> Kind:
+def _make(kind: type[DecisionT], details: str, *, decided_at: str = "", decided_by: str | None = None) -> DecisionT:
     """A decision from its JSON."""
     values = json.loads(details)
     if kind is LabelDecision:
         values["decided_by"] = decided_by
     if kind is DuplicateDecision:
-        values["images"] = tuple(Subject(**image) for image in values["images"])
+        values["images"] = tuple(ImageRef(**image) for image in values["images"])
         values["keep"] = tuple(values["keep"])
     return kind(**values, decided_at=decided_at)
 
 
 LabelStates: TypeAlias = tuple[tuple[int, Mapping[LabelKey, LabelDecision]], ...]
-"""The last steps about labels at one or two moments, and the decisions that held after them, in order."""
+"""Last steps about labels at one or two moments, with the current decisions after each of them, in order."""
 
 
 def follow_labels(
@@ -245,7 +245,7 @@ def insert_step(connection: sqlite3.Connection, step: Step) -> int:
     )
     number = made.lastrowid
     assert number is not None
-    marks = sorted((mark.field, mark.sha256, number, mark.value) for mark in step.marks)  # as the table is sorted
+    marks = sorted((mark.field, mark.sha256, number, mark.value) for mark in step.marks)  # sorted like the table
     connection.executemany("INSERT INTO marks (field, sha256, step, value) VALUES (?, ?, ?, ?)", marks)
     rows = [(number, one.subject, json.dumps(_describe(one))) for one in (() if marks else step.decisions)]
     connection.executemany("INSERT INTO decisions (step, subject, details) VALUES (?, ?, ?)", rows)
@@ -253,7 +253,7 @@ def insert_step(connection: sqlite3.Connection, step: Step) -> int:
 
 
 def _describe(decision: Decision) -> dict[str, Any]:
-    """The fields of a decision but its time and author, which are those of the step."""
+    """Fields of a decision, without time and author, which the step stores."""
     if isinstance(decision, DuplicateDecision):
         return {name: value for name, value in asdict(decision).items() if name != "decided_at"}
     return {name: getattr(decision, name) for name in decision.__slots__ if name not in ("decided_at", "decided_by")}

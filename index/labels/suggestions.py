@@ -12,10 +12,10 @@ import numpy as np
 from index.arrays import Doubles, Floats, Ids, Labels
 from index.labels.simulated_noise import SIMULATED, ErrorCalibration, draw_labels, score_labels
 
-_BINS = 24  # of rising confidences of suggestions, with about as many simulated labels in each
+_BINS = 24  # number of bins of suggestions by confidence, with equally many simulated labels
 _NONE_SHARES = np.linspace(0, 1, 101)
 _PRIOR = 2.0  # the prior of the share of wrong labels whose image shows no class is (1 - share)^2
-_LEAST = 1e-9
+_EPSILON = 1e-9
 
 
 def suggest_labels(confidences: Floats, labels: Labels) -> tuple[Labels, Floats]:
@@ -26,7 +26,7 @@ def suggest_labels(confidences: Floats, labels: Labels) -> tuple[Labels, Floats]
     two[swapped] = two[swapped][:, ::-1]
     suggested = np.where(two[:, 1:] == labels, two[:, :1], two[:, 1:])
     left = 1 - confidences[rows, labels]
-    return suggested, (confidences[rows, suggested] / np.maximum(left, _LEAST)).clip(max=1)
+    return suggested, (confidences[rows, suggested] / np.maximum(left, _EPSILON)).clip(max=1)
 
 
 class SuggestionScores:
@@ -51,9 +51,9 @@ class SuggestionScores:
         self._is_found[rows] = suggested == labels[:, None]
         self._scores[rows] = score_labels(confidences, wrong)
         if len(is_unseen):
-            places = rows[is_unseen]
-            self._unseen[places] = suggest_labels(unseen, wrong[is_unseen])[1]
-            self._unseen_scores[places] = score_labels(unseen, wrong[is_unseen])
+            positions = rows[is_unseen]
+            self._unseen[positions] = suggest_labels(unseen, wrong[is_unseen])[1]
+            self._unseen_scores[positions] = score_labels(unseen, wrong[is_unseen])
 
     def calibrate(self, first: ErrorCalibration, p_error: Doubles, *, found: ErrorCalibration) -> ErrorCalibration:
         """`found` with the probabilities of suggestions, given (N,) p_error and the calibration of the `first` pass.
@@ -78,19 +78,19 @@ class SuggestionScores:
             return np.bincount(np.searchsorted(edges, values), weights=weights, minlength=bins).astype(np.float64)
 
         of_shown, of_unseen = np.repeat(right, each), np.repeat(right[is_unseen], each)
-        of_shown, of_unseen = of_shown / max(of_shown.sum(), _LEAST), of_unseen / max(of_unseen.sum(), _LEAST)
+        of_shown, of_unseen = of_shown / max(of_shown.sum(), _EPSILON), of_unseen / max(of_unseen.sum(), _EPSILON)
         called, called_unseen = first.read(self._scores.ravel()), first.read(self._unseen_scores[is_unseen].ravel())
         seen = amounts(self.confidences, p_error**2)
-        wrong = amounts(shown, of_shown * called) + _LEAST
-        none = amounts(unseen, of_unseen * called_unseen) + _LEAST
+        wrong = amounts(shown, of_shown * called) + _EPSILON
+        none = amounts(unseen, of_unseen * called_unseen) + _EPSILON
         mixed = (1 - _NONE_SHARES[:, None]) * wrong + _NONE_SHARES[:, None] * none
         likely = np.log(mixed / mixed.sum(axis=1, keepdims=True)) @ seen
-        likely += _PRIOR * np.log(np.maximum(1 - _NONE_SHARES, _LEAST))
+        likely += _PRIOR * np.log(np.maximum(1 - _NONE_SHARES, _EPSILON))
         posterior = np.exp(likely - likely.max())
         share = 0.0 if self._count < 3 else float(posterior @ _NONE_SHARES / posterior.sum())
 
         all_shown, all_unseen = amounts(shown, of_shown), amounts(unseen, of_unseen)
-        total = np.maximum((1 - share) * all_shown + share * all_unseen, _LEAST)
+        total = np.maximum((1 - share) * all_shown + share * all_unseen, _EPSILON)
         of_right = (1 - share) * amounts(shown, of_shown * self._is_found.ravel()) / total
         middle = (amounts(shown, shown) + amounts(unseen, unseen)) / np.maximum(
             amounts(shown, np.ones(len(shown))) + amounts(unseen, np.ones(len(unseen))), 1
@@ -114,8 +114,8 @@ class LookAlikes:
         sizes = np.searchsorted(labels[order], labels[order], side="right") - starts
         self._alike = np.empty((len(labels), each), dtype=np.int64)
         for step in range(each):
-            place = starts + (np.arange(len(labels)) - starts + step + 1) % sizes
-            self._alike[order, step] = suggestions.suggested[order[place]]
+            position = starts + (np.arange(len(labels)) - starts + step + 1) % sizes
+            self._alike[order, step] = suggestions.suggested[order[position]]
         self._is_other = self._alike != labels[:, None]
         self._scores = np.zeros(self._alike.shape)
 
@@ -125,7 +125,7 @@ class LookAlikes:
             self._scores[rows] = score_labels(confidences, self._alike[rows])
 
     def find(self, calibration: ErrorCalibration) -> float:
-        """Share of these errors that would be called wrong."""
+        """Share of the simulated look-alike errors that would be found."""
         weights = self._is_other * (1 - calibration.p_error)[:, None]
         called = calibration.read(self._scores) >= 0.5
         return float((weights * called).sum() / max(weights.sum(), np.finfo(np.float64).tiny))

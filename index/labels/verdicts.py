@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -10,32 +11,53 @@ from index.labels.decisions import CHANGE, DROP, KEEP, SET_ASIDE
 from index.labels.kinds import LIKELY_ERROR
 from index.labels.label_errors import LabelErrors
 
+Verdict: TypeAlias = Literal["keep", "change", "set_aside", "drop"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+UNDECIDED: tuple[Verdict, ...] = (KEEP,)  # verdicts that decide nothing: the label stays, and its issue stays open
 NO_LABELS: Doubles = np.empty(0)
-AT_LEAST_RIGHT = 0.95  # share of right labels among those that stay, unless another one is given
+AT_LEAST_RIGHT = 0.95  # default share of right labels among those that stay
 # Measured on simulated label noise (`benchmarks.labels.promise`): between these multiples of the expected share of
 # wrong labels, and a point more, lies the true one in nearly all cells.
 _FEWER, _MORE, _POINT = 0.5, 1.6, 0.01
-# Of simulated errors between look-alike labels so many must be found for a promise: where fewer are, the labels that
-# stay had up to five points more wrong ones than estimated.
+# Where fewer simulated errors between look-alike labels were found, up to five points more of the labels that stay
+# were wrong than estimated.
 LEAST_LOOK_ALIKES = 0.6
-LEAST_LABELS = 1000  # in simulated crawls of 300 to 600 images a third of all promises failed by more than two points
+LEAST_LABELS = 1000  # with 300 to 600 labels a third of the promises in simulated crawls failed by over two points
 
 
 def choose_threshold(p_best: Doubles, at_least_right: float, *, fixed: Doubles = NO_LABELS) -> float:
-    """The lowest probability, from one half, from which on labels are right so often on average; else that share.
+    """Lowest probability, at least one half, above which labels have the mean probability `at_least_right`.
 
     `p_best` are the (N,) probabilities of the most probable label of each image, the given or the suggested one;
     `fixed` those of labels that stay in any case.
     """
-    falling = np.sort(p_best[p_best >= LIKELY_ERROR])[::-1]
-    is_last = np.append(falling[1:] < falling[:-1], True)[: len(falling)]  # of equals all stay or none
-    images = len(fixed) + np.arange(1, len(falling) + 1)
-    enough = np.flatnonzero(is_last & (fixed.sum() + np.cumsum(falling) >= at_least_right * images - 1e-9))
-    return float(falling[enough[-1]]) if len(enough) else at_least_right
+    descending = np.sort(p_best[p_best >= LIKELY_ERROR])[::-1]
+    is_last = np.append(descending[1:] < descending[:-1], True)[: len(descending)]  # equal values stay or go together
+    images = len(fixed) + np.arange(1, len(descending) + 1)
+    enough = np.flatnonzero(is_last & (fixed.sum() + np.cumsum(descending) >= at_least_right * images - 1e-9))
+    return float(descending[enough[-1]]) if len(enough) else at_least_right
 
 
-def choose_verdicts(p_label: Doubles, p_suggested: Doubles, p_none: Doubles, *, threshold: float) -> list[str]:
-    """A verdict for each of N labels, by the probabilities of the label, of the suggested one and of none of them.
+def choose_threshold_beside(
+    p_label: Doubles,
+    p_best: Doubles,
+    fixed: Sequence[Verdict | None],
+    at_least_right: float,
+    *,
+    held: Doubles = NO_LABELS,
+) -> float:
+    """`choose_threshold` over N labels, some of which have a `fixed` verdict, whatever the threshold.
+
+    Labels without one count with `p_best`. Labels stay with `p_label` if their fixed verdict is `UNDECIDED`; `held` are
+    further probabilities of labels that stay.
+    """
+    is_free = np.array([verdict is None for verdict in fixed], dtype=bool)
+    stays = np.array([verdict in UNDECIDED for verdict in fixed], dtype=bool)
+    return choose_threshold(p_best[is_free], at_least_right, fixed=np.concatenate([p_label[stays], held]))
+
+
+def choose_verdicts(p_label: Doubles, p_suggested: Doubles, p_none: Doubles, *, threshold: float) -> list[Verdict]:
+    """Verdicts on N labels, by the probabilities of the label, of the suggested label, and of no label.
 
     - `drop`: the image shows none of the labels with one half or more, and with more than any label.
     - `change`: the suggested label is the most probable, and at least as probable as the threshold.
@@ -43,7 +65,7 @@ def choose_verdicts(p_label: Doubles, p_suggested: Doubles, p_none: Doubles, *, 
     - `set_aside`: neither is.
     """
     likeliest = np.maximum(p_label, p_suggested)
-    verdicts: list[str] = np.select(
+    verdicts: list[Verdict] = np.select(
         [
             (p_none >= LIKELY_ERROR) & (p_none > likeliest),
             (likeliest < threshold) | (p_none > likeliest),
@@ -63,8 +85,8 @@ def give_verdicts(
     rare: Mask,
     decided: Mask | None = None,
     at_least_right: float = AT_LEAST_RIGHT,
-) -> tuple[list[str], Ids]:
-    """A verdict for every label, so that of the labels that stay the given share is right; and (N,) new labels.
+) -> tuple[list[Verdict], Ids]:
+    """Verdicts on all labels, so that a given share of the labels that stay is right; and (N,) new labels.
 
     Near-duplicates, of the same of (N,) groups, with different labels come first: those without the most confident
     label are left out (`drop`), unless theirs has too few images to lose one unseen. Labels that are `rare` (N,), by
@@ -73,14 +95,16 @@ def give_verdicts(
     """
     if decided is None:
         decided = np.zeros(len(labels), dtype=bool)
-    stays, loses = compare_duplicates(labels.tolist(), groups, confidences=errors.own, decided=decided, rare=rare)
+    wins, loses = compare_duplicates(labels.tolist(), groups, confidences=errors.own, decided=decided, rare=rare)
     p_label = 1 - errors.p_error
-    is_kept = decided | rare | (stays & (errors.p_error < LIKELY_ERROR))
-    p_best = np.maximum(p_label, errors.p_suggested)[~is_kept & ~loses]
-    threshold = choose_threshold(p_best, at_least_right, fixed=p_label[is_kept & ~loses])
-    judged = choose_verdicts(p_label, errors.p_suggested, errors.p_no_class, threshold=threshold)
-    verdicts = np.select([loses, is_kept], [DROP, KEEP], default=judged)
-    return verdicts.tolist(), np.where(verdicts == CHANGE, errors.suggested, NO_ID).astype(np.int64)
+    is_kept = decided | rare | (wins & (errors.p_error < LIKELY_ERROR))
+    pairs = zip(loses.tolist(), is_kept.tolist(), strict=True)
+    fixed: list[Verdict | None] = [DROP if is_lost else KEEP if stays else None for is_lost, stays in pairs]
+    p_best = np.maximum(p_label, errors.p_suggested)
+    threshold = choose_threshold_beside(p_label, p_best, fixed, at_least_right)
+    free = choose_verdicts(p_label, errors.p_suggested, errors.p_no_class, threshold=threshold)
+    verdicts = [verdict or found for verdict, found in zip(fixed, free, strict=True)]
+    return verdicts, np.where(np.array(verdicts) == CHANGE, errors.suggested, NO_ID).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +118,7 @@ class ExpectedRight:
 
 
 def expect_right(images: int, right: float) -> ExpectedRight:
-    """Of the images that stay, and the expected number of right labels among them."""
+    """Expected share of right labels, by the number of images that stay and the expected number of right labels."""
     wrong = 1 - right / images if images else 0.0
     return ExpectedRight(images, 1 - wrong, max(0.0, 1 - _MORE * wrong - _POINT), min(1.0, 1 - _FEWER * wrong))
 
@@ -111,7 +135,7 @@ def describe_expected(expected: ExpectedRight, at_least_right: float | None, no_
 
 
 def why_no_promise(*, labels: int, look_alikes: float | None, classes: int, is_lower_bound: bool) -> str | None:
-    """Why a share of right labels cannot be promised; None where it can. `look_alikes`: of `ErrorCalibration`."""
+    """Reason why a share of right labels cannot be promised, or None; `look_alikes` as in `ErrorCalibration`."""
     if is_lower_bound:
         return "the model was trained with these labels, so that wrong ones that it has learnt look right"
     if labels < LEAST_LABELS:

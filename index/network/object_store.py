@@ -55,7 +55,7 @@ class BucketStore:
             raise InputError(f"not the name of a bucket: {seen}", at=name) from error
 
     def walk(self) -> Iterator[FoundItem]:
-        """As the bucket lists it, without the empty objects that mark folders."""
+        """Items in the order of the bucket's listing, without the empty objects that mark folders."""
         last: FoundItem | None = None
         with self._naming_errors():
             for found in chain.from_iterable(obstore.list(self._store, prefix=self._prefix or None)):
@@ -117,7 +117,7 @@ def _read_profile() -> dict[str, str]:
         (os.environ.get("AWS_SHARED_CREDENTIALS_FILE"), home / "credentials"),
     )
     try:
-        read.read([given or usual for given, usual in files], encoding="utf-8")
+        read.read([given or default for given, default in files], encoding="utf-8")
     except (configparser.Error, UnicodeDecodeError) as error:
         raise InputError(f"~/.aws: cannot be read: {printable_path(error)}") from error
     found: dict[str, str] = {}

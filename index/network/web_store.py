@@ -86,7 +86,7 @@ class RequestLimits:
         return left if timeout is None else min(left, timeout)
 
     def bound_connecting(self, timeout: float | None) -> float:
-        """As `bound`; a ConnectTimeout behind the deadline."""
+        """Time limit of a connection; ConnectTimeout after the deadline."""
         left_s = self.bound(timeout)
         if left_s <= 0:
             raise httpcore.ConnectTimeout(f"no connection within {self.step_s:g} s")

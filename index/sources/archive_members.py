@@ -13,7 +13,7 @@ from index.images.image_files import CheckContent, take_any_content
 from index.items import FoundItem
 
 LOCAL_HEADER = struct.Struct("<6xHH4xL8xHH")
-"""Of a zip member: flags, method, CRC, length of the name, length of the extra field."""
+"""Header of a zip member: flags, method, CRC, length of the name, length of the extra field."""
 
 _CHUNK_BYTES = 1 << 18
 _ENCRYPTED, _CRC_FOLLOWS = 1, 8  # flags of a zip member

@@ -60,7 +60,7 @@ def scan_archive(file: Path, *, archive: str) -> Iterator[FoundItem]:
 
 
 def scan_shard(found: FoundItem, spool: Callable[[], Spooled]) -> Iterator[FoundItem]:
-    """As `scan_archive`, of an archive that `spool` makes readable."""
+    """Members of an archive that `spool` makes readable; see `scan_archive`."""
     archive = found.path
     folder = "" if archive.startswith("/") else archive[: archive.rfind("/") + 1]
     whole = FoundItem(archive, found.size_bytes, found.mtime_ns, label=folder_label(folder))
@@ -145,7 +145,7 @@ def _groups(members: Iterator[FoundItem]) -> Iterator[list[FoundItem]]:
 
 
 def _read_sidecar(file: int, member: FoundItem, *, is_zip: bool) -> tuple[str | None, dict[str, Any]]:
-    """The label and metadata of a sidecar; nothing for a broken sidecar, because the image may be sound."""
+    """The label and metadata of a sidecar; nothing for a broken sidecar, because the image may be intact."""
     kind = _sidecar_kind(member)
     if kind not in ("json", "txt", "cls"):
         return None, {}

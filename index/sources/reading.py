@@ -58,7 +58,7 @@ def read_place(place: Place, *, check: CheckContent = check_content) -> bytes:
 
 
 def read_indexed(place: Place) -> bytes:
-    """As `read_place` without long retries, for bytes that must still be the indexed ones."""
+    """Read the indexed bytes, without long retries; an ImageError if they have changed."""
     with in_a_hurry():
         data = read_place(place)
     if place.sha256 is not None and hashlib.sha256(data).hexdigest() != place.sha256:

@@ -53,7 +53,7 @@ class ImageSource(ABC):
         """The source of this kind that a command-line argument names, if any."""
 
     def at(self, location: str, resolve: Callable[[str], str] = os.path.realpath) -> Self:
-        """The same kind of source at another absolute location.
+        """Source of the same kind at another absolute location.
 
         Links in its folders are resolved, so that one source has one location. `resolve` may be a cached
         `os.path.realpath`. A link to a file keeps its own name, whose suffix says what it is.
@@ -76,7 +76,7 @@ class ImageSource(ABC):
         raise NotImplementedError
 
     def scan(self) -> Iterator[FoundItem]:
-        """As `find_files`, with the members of archives in their place."""
+        """Items of `find_files`, with the members of archives in place of the archives."""
         for found in self.find_files():
             yield from self.members(found) if found.is_archive else (found,)
 

@@ -29,7 +29,7 @@ _one_at_a_time = threading.Lock()
 
 
 Spooled = tuple[Path, str | None]
-"""A plain archive; of a damaged one the sound beginning, and the problem."""
+"""A plain archive; of a damaged one the intact beginning, and the problem."""
 
 
 def spool_local(file: Path) -> Spooled:

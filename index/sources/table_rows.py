@@ -325,11 +325,11 @@ def _read_json_lines(path: Path, columns: TableColumns, required: Collection[str
 def _next_row(rows: csv.DictReader[str]) -> dict[str, Any] | None:
     """The next row; raises csv's global limit on cells for its duration."""
     with _csv_limit:
-        usual = csv.field_size_limit(_MAX_CSV_CHARACTERS)
+        limit = csv.field_size_limit(_MAX_CSV_CHARACTERS)
         try:
             return next(rows, None)
         finally:
-            csv.field_size_limit(usual)
+            csv.field_size_limit(limit)
 
 
 def _require_columns(

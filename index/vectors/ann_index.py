@@ -56,7 +56,7 @@ _parameters = lru_cache(maxsize=256)(_make_parameters)  # making them takes a te
 
 
 def choose_held_out(count: int, size: int) -> Ids:
-    """(size,) int64 rising positions of the held-out vectors of `count`, spread evenly by the golden ratio."""
+    """(size,) int64 ascending positions of the held-out vectors of `count`, spread evenly by the golden ratio."""
     return np.sort((np.arange(size) * _GOLDEN_RATIO % 1 * count).astype(np.int64))
 
 
@@ -69,7 +69,7 @@ def build_ann(
     seed: int,
     progress: Progress = no_progress,
 ) -> AnnIndex:
-    """Build a planned ANN index over (m,) rising stored positions; `axes` are (d, D) orthonormal rows of a rotation."""
+    """Build a planned ANN index over (m,) sorted stored positions; `axes` are (d, D) orthonormal rows of a rotation."""
     faiss, kind = import_faiss(), KINDS[plan.type]
     inner = faiss.index_factory(stored.width if axes is None else len(axes), plan.factory, faiss.METRIC_INNER_PRODUCT)
     index = inner

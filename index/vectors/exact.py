@@ -21,14 +21,14 @@ _LARGEST = 1e37  # product that float32 holds with room to spare
 _LOWEST = np.finfo(np.float32).min
 _UNIT = 2.0**-24  # of one rounding to float32
 _SPARE_ROUNDINGS = 32
-_LEAST = 1e-20  # above the error of underflow
+_UNDERFLOW = 1e-20  # above the error of underflow
 
 Integers = npt.NDArray[np.integer]
 
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
-    """The k nearest of n queries: (n, k) float32 falling `cosines`, or other products, and (n, k) int64 `rows`.
+    """The k nearest of n queries: (n, k) float32 descending `cosines`, or other products, and (n, k) int64 `rows`.
 
     Ties go to the smaller row; fewer than k are padded with `NO_ID` and -inf.
     """
@@ -207,7 +207,7 @@ def bound_error(norms: npt.NDArray[np.floating], *, largest: float, dim: int) ->
     product of the norms (Higham, "Accuracy and Stability of Numerical Algorithms", section 3.1).
     """
     roundings = (dim + _SPARE_ROUNDINGS) * _UNIT * 1.01
-    return (roundings * norms * largest + _LEAST * max(1.0, largest)).astype(np.float32)
+    return (roundings * norms * largest + _UNDERFLOW * max(1.0, largest)).astype(np.float32)
 
 
 def measure_cosines(rows: Floats, queries: Floats) -> Floats:

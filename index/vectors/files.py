@@ -48,11 +48,11 @@ class FileStore:
         counts, dim = manifest.counts, manifest.embedding_dim
         expected = counts.get("indexed"), counts.get("deleted")
         widths = {rows.vectors.shape[1:] for rows in self._shards}
-        rising = all((np.diff(rows.ids) > 0).all() for rows in self._shards)
-        if expected != (len(self.ids), len(self._deleted)) or widths != {(dim,)} or not rising:
+        ascending = all((np.diff(rows.ids) > 0).all() for rows in self._shards)
+        if expected != (len(self.ids), len(self._deleted)) or widths != {(dim,)} or not ascending:
             seen = f"{len(self.ids)} vectors of shapes {sorted(widths)} and {len(self._deleted)} deleted"
             problem = (
-                f"damaged: {seen}, expected {expected[0]} of width {dim} in rising id order, {expected[1]} deleted"
+                f"damaged: {seen}, expected {expected[0]} of width {dim} in ascending id order, {expected[1]} deleted"
             )
             raise GalleryDamagedError(printable_path(folder), problem)
         self._lock = threading.Lock()
@@ -102,19 +102,19 @@ def hold(folder: Path, manifest: Manifest) -> Sequence[VectorSource]:
 
 
 def hold_intact(folder: Path, manifest: Manifest, names: Collection[str]) -> Sequence[VectorSource]:
-    """As `StoreKind.hold_intact`: shards whose ids are intact too."""
+    """Intact vectors (`StoreKind.hold_intact`): shards whose ids are intact too."""
     shards = sorted(name for name in names if name.startswith("vectors/"))
     ids = {name: name.replace("vectors/", "ids/") for name in shards}
     return [VectorFile(read_ids(folder / ids[name]), folder / name) for name in shards if ids[name] in names]
 
 
 def check(store: StoreConfig, *, base: Version | None, count: int, width: int, config: AnnConfig) -> None:
-    """As `StoreKind.check`: an index must fit into memory, at the smallest possible width."""
+    """Check before a build (`StoreKind.check`): an index must fit into memory, at the smallest possible width."""
     choose_ann(count=count, width=width, config=config, reduced_width=1)
 
 
 def tidy(gallery: Path, manifest: Manifest) -> None:
-    """As `StoreKind.tidy`: nothing to do, because versions are removed with their files."""
+    """Clean-up (`StoreKind.tidy`): nothing to do, because versions are removed with their files."""
 
 
 def read_deleted(folder: Path, manifest: Manifest) -> Ids:
@@ -123,7 +123,7 @@ def read_deleted(folder: Path, manifest: Manifest) -> Ids:
 
 
 def publish(task: WriterTask, new: Ids, deleted: Ids, base: Version | None) -> Published:
-    """As `StoreKind.publish`: few changes are written beside the base's files, more rewrite all."""
+    """Publish a version (`StoreKind.publish`): few changes go beside the base's files, more rewrite all."""
     for name in ("vectors", "ids"):
         (task.folder / name).mkdir(parents=True)
     if base is None:

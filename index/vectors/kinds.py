@@ -54,7 +54,7 @@ class IndexKind:
 
     `summary` follows the name in `--help`, `explanation` is half a sentence for people, and `reason` says why `auto`
     takes it. `faiss_class` is of its index behind the rotation; empty for the scan. `effort` is faiss's name of its
-    search parameter, of which `efforts` are measured, rising. `auto` skips it above `most_rows`, and it is rebuilt once
+    search parameter, of which `efforts` are measured in order. `auto` skips it above `most_rows`; it is rebuilt once
     `loose_share` of its vectors lie beside it.
     """
 
@@ -130,7 +130,7 @@ class IndexKind:
         return int(index.ntotal if self.keeps_effort else import_faiss().extract_index_ivf(index).nlist)
 
     def sweep(self, most_effort: int, *, is_reduced: bool) -> tuple[Sequence[int], Sequence[int]]:
-        """Settings to measure: efforts, and numbers of candidates to rank exactly; both rising."""
+        """Settings to measure: efforts, and numbers of candidates to rank exactly; both ascending."""
         efforts = [effort for effort in self.efforts if effort <= most_effort] or [most_effort]
         return efforts, CANDIDATES if is_reduced else CANDIDATES[:2]
 

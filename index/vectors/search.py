@@ -91,7 +91,7 @@ class VectorSearch:
         return replace(RowSet.of(mask, indexed=self._indexed), stored_ids=self.stored.ids)
 
     def search(self, queries: Vectors, *, k: int, among: RowSet | None = None, threads: int = 1) -> tuple[Floats, Ids]:
-        """As `VectorStore.search`, with `among` of `subset`; a single query is searched by one thread."""
+        """Nearest vectors (`VectorStore.search`), with `among` of `subset`; a single query uses one thread."""
         queries = np.ascontiguousarray(queries, dtype=np.float32)
         among = self._members if among is None else among
 
@@ -120,7 +120,7 @@ class VectorSearch:
     def search_above(
         self, queries: Vectors, *, min_score: float, among: RowSet | None = None
     ) -> list[tuple[Floats, Ids]]:
-        """As `VectorStore.search_above`, by a scan."""
+        """Vectors above a score (`VectorStore.search_above`), by a scan."""
         among = self._members if among is None else among
         if not len(queries):
             return []

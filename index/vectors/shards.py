@@ -25,7 +25,7 @@ class VectorSource(Protocol):
 
     @property
     def ids(self) -> Ids:
-        """(n,) int64 in rising order."""
+        """(n,) int64 in ascending order."""
 
     def read(self) -> Any:
         """An object that gives (m, D) float32 vectors for (m,) int64 positions."""
@@ -33,7 +33,7 @@ class VectorSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class VectorRows:
-    """(n,) int64 rising `ids` and their (n, D) float32 `vectors`, mapped from a file."""
+    """(n,) int64 ascending `ids` and their (n, D) float32 `vectors`, mapped from a file."""
 
     ids: Ids
     vectors: Vectors
@@ -68,7 +68,7 @@ def _write_blocks(path: Path, blocks: Iterable[npt.NDArray[Any]], *, shape: tupl
 
 @dataclass(frozen=True, slots=True)
 class VectorFile:
-    """A file of vectors with (n,) rising `ids`, open only while it is read; `columns` of wider rows are the vectors."""
+    """File of vectors with (n,) sorted `ids`, open only while it is read; `columns` of wider rows are the vectors."""
 
     ids: Ids
     path: Path
@@ -109,7 +109,7 @@ def read_ids(path: Path) -> Ids:
 
 
 def write_shards(version: Path, ids: Ids, files: Sequence[VectorSource], *, embedding_dim: int, first: int = 0) -> None:
-    """Write the vectors of (n,) rising ids as `vectors/*.npy` and `ids/*.npy`, numbered from `first`."""
+    """Write the vectors of (n,) ascending ids as `vectors/*.npy` and `ids/*.npy`, numbered from `first`."""
     for number, start in enumerate(range(0, len(ids), SHARD_ROWS), start=first):
         part = ids[start : start + SHARD_ROWS]
         write_array(version / "ids" / f"{number:05d}.npy", part)

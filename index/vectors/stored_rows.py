@@ -24,7 +24,7 @@ _SPARSE = 0.4  # below this share a list of rows is faster than a bit for every 
 
 @dataclass(frozen=True, slots=True)
 class RowSet:
-    """A subset of N stored rows: (N,) bool `mask`, and (n,) int64 rising `positions`.
+    """A subset of N stored rows: (N,) bool `mask`, and (n,) int64 ascending `positions`.
 
     `bits` is the mask for faiss, in the order of an index's rows; `stored_ids` are the (N,) ids for `ids` and `has`.
     """
@@ -75,7 +75,7 @@ class StoredRows:
 
     @property
     def ids(self) -> Ids:
-        """(N,) int64, rising."""
+        """(N,) int64, ascending."""
         return self.ids_at[:-1]
 
     @property

@@ -18,7 +18,7 @@ class IdSubset(Protocol):
 
     @property
     def ids(self) -> Ids:
-        """(n,) int64, rising."""
+        """(n,) int64, ascending."""
 
     def has(self, ids: Ids) -> Mask:
         """(m,) bool: which of (m,) int64 ids of members are in it."""
@@ -29,7 +29,7 @@ class VectorStore(Protocol):
 
     @property
     def ids(self) -> Ids:
-        """(N,) int64 of the members, rising."""
+        """(N,) int64 of the members, ascending."""
 
     def search(self, queries: Vectors, *, k: int, among: Any = None, threads: int = 1) -> tuple[Floats, Ids]:
         """The k members nearest to each of (Q, D) float32 unit queries, best first, ties by smaller id.

@@ -77,7 +77,7 @@ class Manifest:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Those of the model, of which it has vectors."""
+        """Outputs of the model whose vectors the gallery has."""
         return tuple(name for name in OUTPUTS if name == SEMANTIC or getattr(self, name) is not None)
 
     @property

@@ -50,7 +50,7 @@ def read_current(gallery: Path) -> Version | None:
 
 
 def list_versions(gallery: Path) -> list[Path]:
-    """All folders with a version's name, newest first, sound or not."""
+    """All folders with a version's name, newest first, intact or not."""
     folder = versions_folder(gallery)
     names = os.listdir(folder) if folder.is_dir() else []
     return [folder / name for name in sorted(filter(_VERSION_NAME.fullmatch, names), key=int, reverse=True)]

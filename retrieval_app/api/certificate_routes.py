@@ -24,7 +24,7 @@ _PAGE: dict[int, dict[str, Any]] = {
 
 
 class SampleRequest(Body):
-    """What a sample is to prove; the last one goes on unless a new one is asked for."""
+    """Goal of a sample; the last sample continues unless `new`."""
 
     at_most: float = Field(default=0.02, gt=0, le=0.5, description="share of wrong labels")
     confidence: float = Field(default=0.95, ge=0.5, lt=1)
@@ -38,12 +38,12 @@ class SecondPerson(Answer):
     answers: int
     wrong: float = Field(description="estimated wrong labels among these")
     agreement: float
-    overlooked: tuple[float, float] = Field(description="shares of the wrong labels that they called right")
-    invented: tuple[float, float] = Field(description="shares of the right labels that they called wrong")
+    false_negative_rates: tuple[float, float] = Field(description="shares of the wrong labels that they called right")
+    false_positive_rates: tuple[float, float] = Field(description="shares of the right labels that they called wrong")
 
 
 class CertificateState(Answer):
-    """What a sample of labels proves now; `number` is 0 before the first sample."""
+    """State of a sample of labels, and what it proves now; `number` is 0 before the first sample."""
 
     number: int
     started_at: str
@@ -73,13 +73,9 @@ def _read(context: RequestContext) -> Certificate | None:
 
 def _describe(context: RequestContext, found: Certificate | None) -> dict[str, Any]:
     if found is None:
-        empty = dict.fromkeys(CertificateState.model_fields, 0)
-        texts = {"started_at": "", "verdict": "No sample has begun."}
-        return (
-            empty
-            | {"started_by": None, "last_look": None, "is_proved": False, "changes": [], "people": {}, "second": None}
-            | texts
-        )
+        empty: dict[str, Any] = dict.fromkeys(CertificateState.model_fields, 0)
+        empty |= {"started_at": "", "started_by": None, "last_look": None, "is_proved": False, "changes": []}
+        return empty | {"people": {}, "second": None, "verdict": "No sample has begun."}
     document = found.to_json() | {"verdict": describe(found)}
     return document if context.folders else document | {"people": {}, "started_by": None, "second": None}
 

@@ -24,7 +24,7 @@ from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.searching import MAX_ID
 
 router = make_router("review")
-MOST_LEFT_OUT = 500  # of an answer
+MOST_LEFT_OUT = 500  # most images that were left out in an answer
 _SAMPLE = 2000  # images whose mean is the middle of the gallery
 
 

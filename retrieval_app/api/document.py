@@ -30,7 +30,7 @@ _TOKEN = {
         "description": "the server's token, or one of those with names; the roles are the rights that it must have",
     }
 }
-_SUMMARY = "Search a gallery of images, see how far results can be trusted, and mend its labels."
+_SUMMARY = "Search a gallery of images, see how far results can be trusted, and fix its labels."
 _ROUTERS = tuple(
     routes.router
     for routes in (
@@ -90,7 +90,7 @@ def make_api(
     add_error_handlers(app)
     app.requires_token = requires_token
     for router in routers:
-        app.router.routes += router.routes  # to include routers makes every route anew, which takes long
+        app.router.routes += router.routes  # `include_router` would build every route again, which is slow
     return app
 
 

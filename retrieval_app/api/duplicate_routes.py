@@ -11,7 +11,7 @@ from pydantic import Field
 from index.catalog.rows import SPLIT
 from index.errors import InputError
 from index.gallery.gallery import Gallery
-from index.labels.decisions import DuplicateDecision, Subject
+from index.labels.decisions import DuplicateDecision, ImageRef
 from index.labels.issues import LabelIssues
 from index.text import valid_text
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
@@ -38,6 +38,7 @@ from retrieval_app.api.schemas import (
     GroupChoice,
     GroupName,
     LabelText,
+    ListedImage,
     Undo,
     Versioned,
 )
@@ -57,12 +58,9 @@ _LISTED = 1000  # leaks of an answer
 _leaks_of: WeakKeyDictionary[Gallery, tuple[tuple[str, frozenset[str]], Leaks]] = WeakKeyDictionary()
 
 
-class DuplicateImage(Answer):
+class DuplicateImage(ListedImage):
     """An image of a near-duplicate group."""
 
-    id: int
-    path: str
-    label: str | None
     indexed: bool = Field(description="false where the build left it out")
     size_bytes: int
     similarity: float | None = Field(description="to the first or the given image; null where it is unknown")
@@ -70,7 +68,7 @@ class DuplicateImage(Answer):
 
 
 class GroupDecisionEntry(Answer):
-    """Decision about a group; of duplicates those in `keep` stay."""
+    """Decision about a group; the images in `keep` stay."""
 
     decision: Literal["duplicates", "different"]
     keep: list[int]
@@ -98,7 +96,7 @@ class GroupList(ReviewList):
 
 
 class KeepImages(Body):
-    """Which image of every open group is kept; bursts and groups whose labels differ stay open."""
+    """Rule for the kept image of every open group; bursts and groups whose labels differ stay open."""
 
     keep: KeepRule = Field(default="largest", description="the largest file, or the first image of the group")
     keep_where: FilterText | None = Field(default=None, description="keep only images that meet this condition")
@@ -135,7 +133,7 @@ class LeakList(Versioned):
 
 
 class MendLeaks(Body):
-    """What becomes of all leaks: their images move to one split, or those of one split are dropped."""
+    """Change of all leaks: their images move to one split, or the images of one split are dropped."""
 
     action: Literal["move", "drop"]
     value: LabelText
@@ -169,7 +167,7 @@ def page_groups(
 
 
 def describe_duplicates(gallery: Gallery, groups: DuplicateReport | None, image_id: int) -> list[dict[str, Any]]:
-    """The other images of an image's group, as `DuplicateImage`; none before groups are computed."""
+    """Other images of an image's group, as `DuplicateImage`; empty before groups are computed."""
     group = None if groups is None else groups.find(image_id)
     if group is None:
         return []
@@ -198,7 +196,7 @@ def _describe_group(
         return issue.p_error if issue else 0.0
 
     best = min(group.images, key=lambda image: (wrong(image), -image.size_bytes))
-    here = [Subject(one.id, one.sha256, None, os.path.join(one.source, one.path)) for one in group.images]
+    here = [ImageRef(one.id, one.sha256, None, os.path.join(one.source, one.path)) for one in group.images]
     kept = () if decision is None else decision.find_kept(here)
     return {
         "group": name,

@@ -249,7 +249,7 @@ def _name_field(location: Sequence[str | int]) -> str:
     """`queries.0.weight` of a validation's location, without the part of the request and the kind of a choice."""
     names = list(location[1:])
     for at in range(len(names) - 2, 1, -1):
-        if names[at - 2] == "queries" and isinstance(names[at - 1], int):  # whose elements are of several kinds
+        if names[at - 2] == "queries" and isinstance(names[at - 1], int):  # elements of `queries` are of several kinds
             del names[at]
     return ".".join(printable_path(str(name)[:_MAX_FIELD_CHARACTERS]) for name in names)
 

@@ -22,7 +22,7 @@ SECURITY_HEADERS = (*COMMON_HEADERS, (b"content-security-policy", DATA_POLICY.en
 PAGE_HEADERS = (*COMMON_HEADERS, (b"content-security-policy", PAGE_POLICY.encode()))
 SIGN_IN_HEADERS = {
     "Content-Security-Policy": SIGN_IN_POLICY,
-    "Referrer-Policy": "same-origin",  # with none at all, browsers send a form as if from nowhere
+    "Referrer-Policy": "same-origin",  # without a referrer, browsers send forms with the origin `null`
     "Cache-Control": "no-store",
 }
 

@@ -23,7 +23,7 @@ from retrieval_app.api.errors import ApiError, explain
 from retrieval_app.api.form_files import BYTES
 from retrieval_app.api.issue_list import LabelDecisionEntry, LabelIssueEntry, describe_decision, describe_issue
 from retrieval_app.api.request_context import Context, RequestContext, make_router, read_condition, responses
-from retrieval_app.api.schemas import STRICT, Answer, GivenLabel, ImageId, ImagePage, Versioned
+from retrieval_app.api.schemas import STRICT, Answer, GivenLabel, ImageId, ImagePage, ListedImage, Versioned
 from retrieval_app.review.places import ROW_FIELDS, describe_row, strip_folders
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import Snapshot
@@ -39,7 +39,7 @@ _TAG = re.compile(r'(?:W/)?("[^"]*")')
 
 
 class ImageEntry(TypedDict, total=False):
-    """An image of a list; what was not asked for by `include` is left out."""
+    """Image of a list, with the fields that `include` names."""
 
     __pydantic_config__ = STRICT  # type: ignore[misc]
     id: Required[int]
@@ -60,12 +60,9 @@ class ImageList(Versioned):
     next_after: int | None = Field(description="`after` of the next page; null where this was the last")
 
 
-class ImageDetails(Answer):
+class ImageDetails(ListedImage):
     """An image; duplicates and the label issue are empty until they are computed."""
 
-    id: int
-    path: str
-    label: str | None
     given_label: GivenLabel = None
     tags: list[str]
     source: str

@@ -9,14 +9,15 @@ from pydantic import Field
 from index.gallery.gallery import Gallery
 from index.labels.decisions import SET_ASIDE, DecisionSource, LabelDecision, LabelKey
 from index.labels.issues import LabelIssue, LabelIssues
-from index.labels.kinds import PROPOSAL, Kind
-from index.labels.verdicts import ExpectedRight
+from index.labels.kinds import PROPOSAL, IssueKind
+from index.labels.verdicts import Verdict
 from index.text import valid_text
 from retrieval_app.api.errors import ApiError
-from retrieval_app.api.schemas import AcceptVerdicts, Answer, DuplicatePage, LabelIssuePage, Ready
+from retrieval_app.api.schemas import AcceptVerdicts, Answer, DuplicatePage, LabelIssuePage, ListedImage, Ready
+from retrieval_app.insights.answer import ScoredImage
 from retrieval_app.insights.label_issues import count_errors_left, without_dropped_copies
 from retrieval_app.reports.duplicates_report import DuplicateReport
-from retrieval_app.review.acceptance import plan_acceptance
+from retrieval_app.review.acceptance import AcceptanceFigures, plan_acceptance
 from retrieval_app.review.certificates import read_certificate
 from retrieval_app.review.database import DecidedSinceError
 from retrieval_app.review.review_store import ReviewStore
@@ -35,14 +36,6 @@ class Suggestion(Answer):
     probability: float
 
 
-class Neighbour(Answer):
-    """A neighbour, with its label if that is another than the image's."""
-
-    id: int
-    score: float
-    label: str | None = None
-
-
 class LabelDecisionEntry(Answer):
     """The decision about a label; `label` is the new label of a change."""
 
@@ -55,12 +48,9 @@ class LabelDecisionEntry(Answer):
     p_right: float = Field(description="probability that the label is right; 1 where a person looked")
 
 
-class LabelIssueEntry(Answer):
+class LabelIssueEntry(ListedImage):
     """A label that is probably wrong, and why; or a proposal for an image without a label."""
 
-    id: int
-    path: str
-    label: str | None
     suggested: str | None
     p_error: float = Field(
         description="probability that the label is wrong; of kind `unlabelled`, that the suggested label is right; "
@@ -69,7 +59,7 @@ class LabelIssueEntry(Answer):
     p_suggested: float = Field(description="probability that the suggested label is right")
     p_none: float = Field(description="probability that the image shows none of the labels")
     suggestions: list[Suggestion]
-    kind: Kind | None = Field(
+    kind: IssueKind | None = Field(
         description="`wrong_label`, another label fits better; `ambiguous`, two labels are probable; "
         "`confused_classes`, the label and the suggested one are used for each other; `rare_class`, fewer than five "
         "images have the label; `outlier`, the image shows none of the labels; `conflicting_duplicates`, a "
@@ -77,18 +67,18 @@ class LabelIssueEntry(Answer):
         "that are not alike; `unlabelled`, the image has no label and one is proposed; null, the image was set "
         "aside, or is of the sample of a certificate, and its label is no issue"
     )
-    verdict: Literal["keep", "change", "set_aside", "drop"] = Field(
+    verdict: Verdict = Field(
         description="what `POST /v1/labels/accept` does by default: `change` the label to `suggested`; `set_aside`, "
         "as no label is probable enough; `drop` the image, which shows none of the labels or repeats one with a more "
         "probable label; `keep` leaves it open"
     )
-    agreeing: list[Neighbour]
-    disagreeing: list[Neighbour]
+    agreeing: list[ScoredImage]
+    disagreeing: list[ScoredImage]
     decision: LabelDecisionEntry | None
 
 
 class LabelPair(Answer):
-    """How many label issues have the same label and suggestion."""
+    """Number of label issues with the same label and suggestion."""
 
     label: str
     suggested: str
@@ -140,26 +130,14 @@ class LabelIssueList(ReviewList):
     items: list[LabelIssueEntry]
     pairs: list[LabelPair]
     left: Left
-    kinds: dict[Kind, int] = Field(description="label issues of each kind, whatever the filter")
+    kinds: dict[IssueKind, int] = Field(description="label issues of each kind, whatever the filter")
     confused_classes: list[ConfusedClasses]
     can_undo: bool
 
 
-class Accepted(Answer):
+class Accepted(AcceptanceFigures):
     """Effect of accepting verdicts on the labels without a decision."""
 
-    threshold: float = Field(
-        description="the requested one; with `at_least_right` the least probability of a label that stays or is set"
-    )
-    changed: int = Field(description="number of labels that become the suggested one")
-    changed_right: float = Field(description="estimated number of these that are right then")
-    set_aside: int = Field(description="number of images that leave training and results until a person decides")
-    dropped: int = Field(description="number of images that show none of the labels, or repeat another one")
-    stay: int = Field(description="number of labels that stay as they are, undecided")
-    kept: ExpectedRight = Field(
-        description="labels that stay, and the share (0..1) of right ones to expect among them, with an interval"
-    )
-    no_promise: str | None = Field(description="why that share cannot be promised; null where it can")
     digest: str = Field(description="of these decisions; a request with it makes them")
     step: int | None = Field(description="number of the step, to undo it; null where nothing was decided")
     can_undo: bool
@@ -240,7 +218,7 @@ def apply_verdicts(
             step = review.decide((*plan.decisions, *plan.left_open), by=by, seen=decisions).number
         except DecidedSinceError as error:
             raise ApiError(str(error), status=409, field="digest") from error
-    return {**plan.to_json(), "digest": plan.digest, "step": step, "can_undo": review.can_undo()}
+    return {**plan.figures.model_dump(), "digest": plan.digest, "step": step, "can_undo": review.can_undo()}
 
 
 def need_duplicates(snapshot: Snapshot) -> DuplicateReport:
@@ -282,7 +260,7 @@ def _has_labels(issue: LabelIssue, wanted: LabelIssuePage | AcceptVerdicts) -> b
 
 
 def _list_set_aside(gallery: Gallery, issues: LabelIssues, wanted: LabelIssuePage) -> list[LabelIssue]:
-    """The images that are set aside: those with an issue first; without a kind also unlabelled ones."""
+    """Images that are set aside, images with an issue first; without a kind also unlabelled images."""
     aside = {number: one for number, one in gallery.decided.by_id.items() if one.left_out == SET_ASIDE}
     found = [issue for issue in issues.items if issue.id in aside]
     others = sorted(aside.keys() - {issue.id for issue in found})
@@ -324,7 +302,7 @@ def turn_to(
 
 
 def describe_issue(issue: LabelIssue, path: str, decision: LabelDecision | None, *, names: bool) -> dict[str, Any]:
-    """One issue as the schema `LabelIssueEntry` has it; `names` as of `page_issues`."""
+    """Fields of `LabelIssueEntry`; `names` as in `page_issues`."""
     return {
         **{name: getattr(issue, name) for name in _SAME_FIELDS},
         "path": valid_text(path),
@@ -336,7 +314,7 @@ def describe_issue(issue: LabelIssue, path: str, decision: LabelDecision | None,
 
 
 def describe_decision(decision: LabelDecision | None, *, names: bool = False) -> dict[str, Any] | None:
-    """A decision as the schema `LabelDecisionEntry` has it; `names` as of `page_issues`."""
+    """Fields of `LabelDecisionEntry`; `names` as in `page_issues`."""
     if decision is None:
         return None
     return {

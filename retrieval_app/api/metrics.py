@@ -23,7 +23,7 @@ class RequestRecord:
     at_s: float  # the end of the response, in seconds since 1970
     seconds: float  # from the request's head to the end of the response
     request_id: str
-    method: str  # in capitals, or `other`
+    method: str  # upper case, or `other`
     route: str  # the template of the address, or the name of what answered without a route
     status: int
     sent_bytes: int

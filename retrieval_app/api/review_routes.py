@@ -12,7 +12,7 @@ from fastapi import Depends, Query, Response
 from fastapi.responses import StreamingResponse
 
 from index.gallery.gallery import Gallery
-from index.labels.decisions import MOST_RIGHT, OPEN, LabelDecision, Subject, find_images
+from index.labels.decisions import MAX_UNREVIEWED_P_RIGHT, OPEN, ImageRef, LabelDecision, match_images
 from index.labels.steps import About, Step
 from index.text import printable_path, valid_text
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
@@ -57,7 +57,7 @@ _COUNTS = {f"{_COUNTED}{outcome}": {"schema": {"type": "integer"}, "description"
 CSV: dict[int, dict[str, Any]] = {200: {"content": _TABLE, "description": "a table"}}
 _LABELS_CSV: dict[int, dict[str, Any]] = {200: {**CSV[200], "headers": _COUNTS}}
 _EXPORT = {200: {"content": _ARCHIVE | _TABLE, "description": "a table, or images and a table"}}
-_BYTES_IN_MEMORY = 4 * 1024 * 1024  # of a table; more lies in a temporary file
+_BYTES_IN_MEMORY = 4 * 1024 * 1024  # limit of a table in memory; larger ones go to a temporary file
 _CHUNK_BYTES = 64 * 1024
 
 
@@ -116,11 +116,11 @@ def keep_label_decisions(
     """Store label decisions as one step made by `by`; the response. Those of an agent do not count as reviewed."""
     subjects = find_subjects(snapshot.gallery, [choice.image_id for choice in body.decisions])
     chosen = [
-        _decide_label(snapshot, subjects[choice.image_id], choice, place=place)
-        for place, choice in enumerate(body.decisions)
+        _decide_label(snapshot, subjects[choice.image_id], choice, position=position)
+        for position, choice in enumerate(body.decisions)
     ]
     if is_agent:
-        chosen = [replace(one, source="agent", p_right=MOST_RIGHT) for one in chosen]
+        chosen = [replace(one, source="agent", p_right=MAX_UNREVIEWED_P_RIGHT) for one in chosen]
     step = review.decide(chosen, by=by)
     lines = [
         {"image": one.image_id, "decision": one.decision, **({} if one.label is None else {"label": one.label})}
@@ -130,14 +130,14 @@ def keep_label_decisions(
     return {"changed": len(step.decisions), "step": step.number, "can_undo": review.can_undo()}
 
 
-def _decide_label(snapshot: Snapshot, subject: Subject, choice: LabelChoice, *, place: int) -> LabelDecision:
+def _decide_label(snapshot: Snapshot, subject: ImageRef, choice: LabelChoice, *, position: int) -> LabelDecision:
     """The decision of a choice; refused where the image has another label than was seen."""
     decided = snapshot.gallery.decided.by_id.get(subject.image_id)
     labels = (subject.label, subject.label if decided is None else decided.label)  # lists show one of them
     if "label_seen" in choice.model_fields_set and choice.label_seen not in labels:
         now = "no label" if subject.label is None else f"the label {printable_path(subject.label)}"
         message = f"nothing was decided: image {subject.image_id} has {now} now; look at it again"
-        raise ApiError(message, status=409, field=f"decisions.{place}.label_seen")
+        raise ApiError(message, status=409, field=f"decisions.{position}.label_seen")
     return subject.decide(choice.decision, new_label=choice.label)
 
 
@@ -151,14 +151,14 @@ def take_back(context: RequestContext, body: Undo, *, about: About) -> dict[str,
 
 def _find_decided(gallery: Gallery, step: Step) -> list[int]:
     """The present ids of a step's images: a restored step may be from a gallery with other ids."""
-    labels = [one for one in step.labels if one.decision != OPEN or one.source != "bulk"]  # those it left open stay so
+    labels = [one for one in step.labels if one.decision != OPEN or one.source != "bulk"]  # those stay open
     ids = set(find_decided_ids(gallery, labels).values())
     if step.marks:
         with gallery.without_decisions.catalog() as catalog:
             ids.update(number for number, _, _ in catalog.find_contents({mark.sha256 for mark in step.marks}))
     for group in step.duplicates:
         here = find_by_contents(gallery, {image.sha256 for image in group.images})
-        ids.update(image.image_id for image in find_images(group.images, here))
+        ids.update(image.image_id for image in match_images(group.images, here))
     return sorted(ids)
 
 
@@ -269,7 +269,7 @@ async def get_label_file(context: Context, paths: Paths = None) -> Response:
     folders, counts = choose_folders(context, paths), Counter[str]()
 
     def read() -> Iterator[bytes]:
-        trust = context.review.label_trust()
+        trust = context.review.label_probabilities()
         context.log(EXPORT, file="labels.csv")
         return stream_label_file(context.snapshot.gallery, trust, counts=counts, folders=folders)
 

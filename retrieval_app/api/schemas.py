@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 
 from index.gallery.ranking import POOL
 from index.gallery.sampling import How
-from index.labels.kinds import Kind
+from index.labels.kinds import IssueKind
 from index.network.public_addresses import MAX_ADDRESS_CHARACTERS
 from retrieval_app.insights.answer import Answer, Body
 from retrieval_app.review.exports import MAX_ROWS, MAX_ZIP_IMAGES
@@ -57,13 +57,21 @@ GivenLabel = Annotated[
     str | None, Field(description="the label that its source gave, only where a decision changed it")
 ]
 STRICT = ConfigDict(extra="forbid")
-"""Of entries that an answer may have hundreds of: as dicts they are checked and written in half the time of models."""
+"""Config of entries in long lists: typed dictionaries are checked and written in half the time of models."""
 
 
 class Parameters(BaseModel):
     """The parameters of an address."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
+
+
+class ListedImage(Answer):
+    """Image with its path and label."""
+
+    id: int
+    path: str
+    label: str | None
 
 
 class Versioned(Answer):
@@ -85,7 +93,7 @@ class _Condition(BaseModel):
 
 
 class Ranking(BaseModel):
-    """Which results are wanted, by the names of `SearchQuery`."""
+    """Limits of the results, with the names of `SearchQuery`."""
 
     k: int = Field(default=24, ge=1, le=MAX_K, description="results of this answer at most")
     offset: int = Field(default=0, ge=0, le=MAX_OFFSET, description="results to leave out before the first")
@@ -96,7 +104,7 @@ class Ranking(BaseModel):
 
 
 class SearchRequest(Ranking, _Condition, Body):
-    """What is searched for, and which of the results are wanted."""
+    """Query of a search, and limits of its results."""
 
     model_config = ConfigDict(
         json_schema_extra={"example": {"queries": [{"image_id": 1}], "k": 10, "include": ["label", "path"]}}
@@ -108,7 +116,7 @@ class SearchRequest(Ranking, _Condition, Body):
 
 
 class FacetSelection(_Condition, Parameters):
-    """Which images are counted, and of which facet which values are looked for."""
+    """Images to count, and the facet whose values are searched."""
 
     facet: SearchText | None = Field(default=None, description="the name of the one facet that is wanted")
     find: SearchText | None = Field(default=None, description="a part of the values that are wanted")
@@ -122,7 +130,7 @@ class ImageSearch(Ranking, _Condition, Parameters):
 
 
 class PhotoAddress(Body):
-    """Where a photo lies."""
+    """Location of a photo."""
 
     address: str = Field(
         max_length=MAX_ADDRESS_CHARACTERS, description="of the image itself, http or https, on the public internet"
@@ -158,7 +166,7 @@ class DuplicatePage(GroupPage):
 class _IssueFilter(BaseModel):
     label: FilterText | None = Field(default=None, description="only issues with this label")
     suggested: FilterText | None = Field(default=None, description="only issues with this as first suggestion")
-    kind: Kind | None = Field(default=None, description="only issues of this kind; without it, all but `unlabelled`")
+    kind: IssueKind | None = Field(default=None, description="only issues of this kind; else all but `unlabelled`")
 
 
 class LabelIssuePage(_IssueFilter, GroupPage):

@@ -14,7 +14,7 @@ from retrieval_app.api.schemas import Answer, FileName, ImageId, LabelText
 from retrieval_app.api.security.access import require_writing
 from retrieval_app.review.jobs import FAILED, Job
 
-_FAILED = "it failed; visitors with the token see why"  # which may name folders of the machine
+_FAILED = "it failed; visitors with the token see why"  # the error may name folders of the machine
 
 router = make_router("changes")
 JobId = Annotated[str, Path(pattern="^[0-9a-f]{1,32}$", description="of the response that began the job")]

@@ -13,7 +13,7 @@ from index.text import printable_path
 
 if TYPE_CHECKING:
     from index.gallery.gallery import Gallery
-    from index.labels.decisions import LabelDecision, LabelKey, Subject
+    from index.labels.decisions import ImageRef, LabelDecision, LabelKey
     from retrieval_app.review.certificates import Certificate, CertificateStore
     from retrieval_app.review.review_store import ReviewStore
 
@@ -170,19 +170,19 @@ def _ask_again(
     return _read_again(opened, store, review)
 
 
-def _find_subject(opened: Gallery, key: LabelKey) -> Subject:
+def _find_subject(opened: Gallery, key: LabelKey) -> ImageRef:
     from retrieval_app.review.subjects import find_by_contents
 
     return next(one for one in find_by_contents(opened, [key[0]]) if one.key == key)
 
 
-def _ask_about(subject: Subject, label: str | None, *, number: int) -> str:
+def _ask_about(subject: ImageRef, label: str | None, *, number: int) -> str:
     """The answer to a question about an image's label; `q` at the end of the input."""
     click.echo(f"{number}. {printable_path(subject.path)}  {printable_path(label or '')} ? ", nl=False, err=True)
     return (sys.stdin.readline() or "q").strip()
 
 
-def _read_answer(text: str, subject: Subject, label: str | None) -> LabelDecision | None:
+def _read_answer(text: str, subject: ImageRef, label: str | None) -> LabelDecision | None:
     """The decision of an answer about the label that was asked about; None where it is none."""
     from index.labels.decisions import CHANGE, DROP, KEEP, SET_ASIDE
 

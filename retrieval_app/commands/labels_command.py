@@ -188,7 +188,6 @@ def accept(gallery: Path, as_json: bool, **options: Any) -> None:
       retrieval labels accept gallery --at-least-right 95%
       retrieval labels accept gallery --threshold 0.8
     """
-    from index.labels.decisions import CHANGE, DROP, SET_ASIDE
     from index.labels.verdicts import describe_expected
     from retrieval_app.label_tools.current_issues import accept_verdicts
 
@@ -196,15 +195,14 @@ def accept(gallery: Path, as_json: bool, **options: Any) -> None:
     if at_least_right is not None and threshold is not None:
         raise click.UsageError("give one of --at-least-right and --threshold")
     with progress_bars() as begin:
-        plan, step = accept_verdicts(gallery, progress=begin("labels", unit="images"), **options)
-    changed, aside, dropped = (plan.count(decision) for decision in (CHANGE, SET_ASIDE, DROP))
+        done, step = accept_verdicts(gallery, progress=begin("labels", unit="images"), **options)
     lines = [
-        f"{changed:,} labels change (about {plan.changed_right:.0f} of the new ones are right), "
-        f"{count_images(aside)} set aside, {dropped:,} dropped, {plan.stay:,} labels stay",
-        describe_expected(plan.kept, None if threshold else at_least_right or 0.95, plan.no_promise),
+        f"{done.changed:,} labels change (about {done.changed_right:.0f} of the new ones are right), "
+        f"{count_images(done.set_aside)} set aside, {done.dropped:,} dropped, {done.stay:,} labels stay",
+        describe_expected(done.kept, None if threshold else at_least_right or 0.95, done.no_promise),
     ]
     lines += ["nothing was decided"] if step is None else []
-    emit(plan.to_json() | {"step": step}, as_json=as_json, text="\n".join(lines))
+    emit(done.model_dump() | {"step": step}, as_json=as_json, text="\n".join(lines))
 
 
 @labels.command("import", short_help="Import label decisions of other programs.")

@@ -131,7 +131,7 @@ HITS = 6
 SIDE = 128  # longest, of an image in pixels
 MAX_QUERIES = 140  # of all pairs, about: each takes 13 images of some 5 kB
 Sample = dict[str, list[int]]
-"""Queries that two candidates answer differently, or both wrongly, as places among all queries.
+"""Queries that two candidates answer differently, or both wrongly, as positions among all queries.
 
 `first` are right by the first candidate alone, `second` by the second, `wrong` by neither; each in a random order.
 """
@@ -192,7 +192,7 @@ def _draw_samples(comparison: Comparison) -> list[Sample]:
     order, samples = np.random.default_rng(0).permutation(len(comparison.queries)), list[Sample]()
     shown = min(SHOWN, max(2, MAX_QUERIES // len(comparison.pairs)))
     for pair in comparison.pairs:
-        one, other = (comparison.evaluations[place].scores.hits[1] > 0 for place in pair)
+        one, other = (comparison.evaluations[position].scores.hits[1] > 0 for position in pair)
         kinds = {"first": one & ~other, "second": other & ~one, "wrong": ~one & ~other}
         sample = {name: order[kept[order]].tolist() for name, kept in kinds.items()}
         first = min(len(sample["first"]), max(shown - shown // 2, shown - len(sample["second"])))
@@ -202,14 +202,14 @@ def _draw_samples(comparison: Comparison) -> list[Sample]:
 
 
 def _describe_queries(comparison: Comparison) -> tuple[list[int], dict[str, Any]]:
-    """Rows of all images on the page, rising; queries with their hits as numbers of images, and pairs with queries."""
+    """Sorted rows of all images on the page; queries with their hits as numbers of images, and pairs with queries."""
     samples, hits = _draw_samples(comparison), dict[tuple[int, int], list[tuple[int, float]]]()
-    for place, candidate in enumerate(comparison.candidates):
-        asked = [sample.values() for pair, sample in zip(comparison.pairs, samples, strict=True) if place in pair]
+    for position, candidate in enumerate(comparison.candidates):
+        asked = [sample.values() for pair, sample in zip(comparison.pairs, samples, strict=True) if position in pair]
         wanted = sorted(set(chain(*chain(*asked))))
         own = comparison.queries[wanted]
         nearest = search(candidate.vectors[own], candidate.vectors, k=HITS, own=own)
-        hits |= {(place, query): nearest.of(number) for number, query in enumerate(wanted)}
+        hits |= {(position, query): nearest.of(number) for number, query in enumerate(wanted)}
     found_rows = {row for found in hits.values() for row, _ in found}
     rows = sorted(found_rows | {int(comparison.queries[query]) for _, query in hits})
     number_of = {row: number for number, row in enumerate(rows)}
@@ -217,9 +217,9 @@ def _describe_queries(comparison: Comparison) -> tuple[list[int], dict[str, Any]
     for pair, sample, found in zip(comparison.pairs, samples, comparison.report["pairs"], strict=True):
         for query in chain(*sample.values()):
             one = queries.setdefault(query, {"photo": number_of[int(comparison.queries[query])], "hits": {}})
-            for place in pair:
-                one["hits"][place] = [(number_of[row], round(score, 4)) for row, score in hits[place, query]]
-        place_of = {query: place for place, query in enumerate(queries)}
+            for position in pair:
+                one["hits"][position] = [(number_of[row], round(score, 4)) for row, score in hits[position, query]]
+        position_of = {query: position for position, query in enumerate(queries)}
         pairs.append(
             {
                 "first": pair[0],
@@ -232,7 +232,7 @@ def _describe_queries(comparison: Comparison) -> tuple[list[int], dict[str, Any]
                     "wrong": found["both_wrong"],
                     "right": found["both_right"],
                 },
-                "shown": {name: [place_of[query] for query in some] for name, some in sample.items()},
+                "shown": {name: [position_of[query] for query in some] for name, some in sample.items()},
             }
         )
     return rows, {"queries": list(queries.values()), "pairs": pairs}

@@ -15,7 +15,7 @@ from index.evaluation.evaluate import read_members
 from index.evaluation.groups import find_groups
 from index.filters.condition import Condition
 from index.gallery.gallery import Gallery, number_labels
-from index.labels.decided_labels import read_label_trust
+from index.labels.decided_labels import read_label_probabilities
 from index.labels.decisions import GIVEN, P_RIGHT
 from index.sources.table_rows import as_text
 from index.text import hide_folder, printable_path, valid_text
@@ -107,7 +107,7 @@ def plan_rows(gallery: Gallery, where: Condition | None, *, split: str | None, b
     kinds: dict[str, set[str]] = {}
     ids, labels, bytes_, given = list[int](), list[str | None](), list[int](), list[str | None]()
     is_tagged = is_judged = False
-    trust, shown = read_label_trust(gallery.path), printable_path(gallery.path)
+    trust, shown = read_label_probabilities(gallery.path), printable_path(gallery.path)
     with gallery.catalog() as catalog:
         for row in catalog.rows(status="indexed", where=where):
             ids.append(row.id)

@@ -25,6 +25,14 @@ class Answer(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+class ScoredImage(Answer):
+    """An image near another one, with its label where it is asked for."""
+
+    id: int
+    score: float
+    label: str | None = None
+
+
 def once_per_gallery(compute: Callable[[Gallery], Value]) -> Callable[[Gallery], Value]:
     """A function of an opened version with its decisions that computes once, and forgets the value with the version."""
     found: WeakKeyDictionary[Gallery, Value] = WeakKeyDictionary()

@@ -35,8 +35,8 @@ logger = logging.getLogger(__name__)
 Name = Literal["calibration", "duplicates", "label_issues", "updated_issues", "quality", "words", "map"]
 Value = TypeVar("Value")
 RETRY_S = 10.0  # before what failed is tried again
-_RETRY_TIMES = 4  # as long as the attempt took, at least: what fails late shall not keep a core busy
-_FORMAT = 4  # of a kept file, and of what is computed: a change of either makes all files of before unreadable
+_RETRY_TIMES = 4  # least pause before a retry, in durations of the failed attempt: failures keep no core busy
+_FORMAT = 4  # version of kept files and of the computation: a change makes all earlier files unreadable
 Result = TypeVar("Result")
 _MISTAKE = "it could not be computed because of a mistake in the program; the log says more"
 _NOT_SERVED = "this version of the gallery is no longer served; ask again"
@@ -59,7 +59,7 @@ class _Task:
 
     # takes the instance: a bound method would keep an unused version open
     compute: "Callable[[Insights, Gallery, Progress], Any]"
-    kind: type | None = None  # of the result, where it is kept on disk
+    kind: type | None = None  # type of the result, if it is kept on disk
     of_decisions: bool = False  # it is computed anew after a decision about labels
     goes_on: bool = False  # the value of before holds while that is done, and for a rest afterwards
     computed: Computed[Any] | None = None  # None before the first request
@@ -68,11 +68,11 @@ class _Task:
 
     @property
     def is_computing(self) -> bool:
-        """Whether it waits for its turn or is computed."""
+        """Whether it is queued or being computed."""
         return self.computed is not None and self.computed.state == "computing"
 
     def is_wanted(self, decisions: str) -> bool:
-        """Whether a request begins it: the first one, a later one after a failure, or one after other decisions."""
+        """Whether a request starts the computation: the first, one after a failure, or one after new decisions."""
         rests = monotonic() < self.retry_at
         if self.computed is None:
             return True
@@ -87,7 +87,7 @@ class _Task:
 
 
 class Insights:
-    """Results that one thread computes of an opened version, the soonest done first; safe among threads.
+    """Results of an opened version that one thread computes, the fastest first; thread-safe.
 
     Label issues, duplicates and the places on the map are of the given labels; quality and calibration are computed
     anew after a decision about labels.
@@ -105,8 +105,8 @@ class Insights:
         self._line = PriorityQueue[tuple[int, Name | None]]()
         self._worker: threading.Thread | None = None
         self._closed = False
-        self._seen: Decisions = {}  # that the label issues were last updated with, or should be
-        self._calibration: ErrorCalibration | None = None  # of label errors, from before any decision
+        self._seen: Decisions = {}  # decisions of the last update of the label issues
+        self._calibration: ErrorCalibration | None = None  # calibration before any decision
         self._tasks: dict[Name, _Task] = {  # what takes longer comes later
             "calibration": _Task(Insights._calibrate, of_decisions=True, goes_on=True),
             "duplicates": _Task(Insights._find_duplicates, DuplicateReport),
@@ -119,7 +119,7 @@ class Insights:
         }
 
     def get(self, name: Name) -> Computed[Any]:
-        """The state of a result; the first call puts it in line to be computed, and none waits for it."""
+        """State of a result, without waiting; the first call queues its computation."""
         with self._changed:
             task = self._tasks[name]
             if task.is_wanted(self._gallery.decided.digest):
@@ -135,7 +135,7 @@ class Insights:
             self._gallery = gallery
 
     def wait(self, name: Name, *, timeout: float | None = None) -> Computed[Any]:
-        """As `get`, once it is computed or `timeout` seconds have passed."""
+        """Get a result once it is computed or `timeout` seconds have passed."""
         asked, task = self.get(name), self._tasks[name]
         with self._changed:
             self._changed.wait_for(lambda: not task.is_computing, timeout)
@@ -159,7 +159,7 @@ class Insights:
 
     @property
     def quality(self) -> Computed[Quality]:
-        """How well the gallery finds its own labels."""
+        """Retrieval quality: how well the gallery finds its own labels."""
         return self.get("quality")
 
     @property
@@ -169,7 +169,7 @@ class Insights:
 
     @property
     def map(self) -> Computed[MapLayout]:
-        """Where every image lies on a map, with its label as it was decided."""
+        """Map of the gallery: a position for every image, with its decided label."""
         computed: Computed[MapLayout] = self.get("map")
         if computed.value is None or not self._gallery.decided:
             return computed

@@ -56,8 +56,8 @@ class Calibration:
 
     def precision_at(self, scores: npt.NDArray[np.floating[Any]]) -> list[PrecisionAtScore]:
         """Precision at each of (n,) scores; below the lowest score seen, that of the lowest."""
-        places = np.searchsorted(self._scores, scores, side="right") - 1
-        return [self._precisions[max(place, 0)] for place in places.tolist()]
+        positions = np.searchsorted(self._scores, scores, side="right") - 1
+        return [self._precisions[max(position, 0)] for position in positions.tolist()]
 
 
 def calibrate(gallery: Gallery, progress: Progress = no_progress, *, seed: int = 0) -> Calibration | None:
@@ -97,10 +97,10 @@ def _fit(scores: Floats, same: Mask, queries: Ids) -> tuple[tuple[float, float, 
     """The points for (P,) scores of hits, whether each has its query's label, and the number of its query."""
     from scipy.optimize import isotonic_regression  # takes long to load
 
-    values, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    shares = np.bincount(place, weights=same) / counts
+    values, position, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    shares = np.bincount(position, weights=same) / counts
     blocks = isotonic_regression(shares, weights=counts).blocks  # where each begins among the values, and the end
-    block_of = np.searchsorted(blocks, place, side="right") - 1
+    block_of = np.searchsorted(blocks, position, side="right") - 1
     points = np.empty((len(blocks) - 1, 4))
     for number, start in enumerate(blocks[:-1].tolist()):
         inside = block_of == number
@@ -113,7 +113,7 @@ def _fit(scores: Floats, same: Mask, queries: Ids) -> tuple[tuple[float, float, 
 
 
 def _wilson(share: float, trials: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share in so many trials (1927)."""
+    """Wilson's 95 % interval of a share in `trials` (1927)."""
     spread = _NORMAL**2 / trials
     middle = (share + spread / 2) / (1 + spread)
     half = _NORMAL / (1 + spread) * math.sqrt(share * (1 - share) / trials + spread / trials / 4)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
-from index.catalog.reader import Kind, count_tagged, count_values, list_plain_columns
+from index.catalog.reader import ValueKind, count_tagged, count_values, list_plain_columns
 from index.catalog.rows import SPLIT
 from index.filters.condition import (
     LABEL,
@@ -29,9 +29,9 @@ from index.text import valid_text
 from retrieval_app.insights.answer import Answer, once_per_gallery
 
 MOST_SHOWN = 50  # values of a facet
-MOST_VALUES = 200  # of metadata that is a facet
+MOST_VALUES = 200  # most values of a metadata column that is a facet
 _MOST_COLUMNS = 20
-_MOST_CHARACTERS = 300  # of a value, which a filter must be able to name
+_MOST_CHARACTERS = 300  # longest value that a filter can name
 _NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*", re.ASCII)
 
 FacetKey: TypeAlias = str | int | float | bool | None
@@ -132,14 +132,14 @@ def _count_folders(direct: Mapping[bytes, int], *, absolute: bool) -> Mapping[st
 
 
 def _below(folder: str) -> Condition:
-    """Filter of a folder and those below it; LIKE would treat some characters as wildcards."""
+    """Filter of a folder and its subfolders; LIKE would treat some characters as wildcards."""
     if not folder:
         return Not(Like(PATH, "%/%"))
     last = folder + "0"  # 0 follows / in every encoding
     return And((Compare(PATH, ">", Constant("text", folder + "/")), Compare(PATH, "<", Constant("text", last))))
 
 
-def _merge_equal(found: Mapping[tuple[Kind, Any], int]) -> Counter[FacetKey] | None:
+def _merge_equal(found: Mapping[tuple[ValueKind, Any], int]) -> Counter[FacetKey] | None:
     """Counts of values that a filter distinguishes; None for booleans mixed with others."""
     kinds = {kind for kind, _ in found}
     if "truth" in kinds and len(kinds) > 1:  # true is 1 to a filter

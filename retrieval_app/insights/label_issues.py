@@ -22,7 +22,7 @@ from index.progress import Progress, no_progress
 from retrieval_app.reports.duplicates_report import DuplicateReport, find_duplicate_groups
 
 Decisions: TypeAlias = Mapping[LabelKey, LabelDecision]
-"""Label decisions that hold, by what they hold for."""
+"""Current label decisions by key."""
 
 
 def find_label_issues(
@@ -32,13 +32,13 @@ def find_label_issues(
     images = read_labelled(gallery, duplicates or find_duplicate_groups(gallery))
     found, calibration = list_label_issues(images, progress=progress)
     if calibration is not None:
-        usual = Recalibration.fit(np.empty(0), np.empty(0, dtype=bool))
-        found = replace(found, open_share=usual.estimate_share(calibration.p_error))
+        unchanged = Recalibration.fit(np.empty(0), np.empty(0, dtype=bool))
+        found = replace(found, open_share=unchanged.estimate_share(calibration.p_error))
     return replace(_name_contents(found, gallery), is_lower_bound=gallery.knows_labels), calibration
 
 
 def _name_contents(found: LabelIssues, gallery: Gallery) -> LabelIssues:
-    """With the SHA-256 of the images."""
+    """Add the SHA-256 of the images."""
     with gallery.catalog() as catalog:
         contents = catalog.contents(issue.id for issue in found.items)
     return replace(found, items=tuple(replace(issue, sha256=contents[issue.id]) for issue in found.items))
@@ -100,7 +100,7 @@ def apply_decisions(
 def _learn(
     images: CheckedImages, decided: Mapping[int, LabelDecision], before: ErrorCalibration, *, copies: Container[int]
 ) -> tuple[ErrorCalibration, dict[str, Any]]:
-    """The calibration from before, recalibrated by what people found; and what they found, for the list."""
+    """Calibration before decisions, recalibrated by the reviewed labels; and counts of these for the list."""
     made = [(row, decided[number]) for row, number in enumerate(images.ids.tolist()) if number in decided]
     made = [(row, one) for row, one in made if one.is_look]
     rows, decisions = np.array([row for row, _ in made], dtype=np.int64), [one for _, one in made]
@@ -124,16 +124,16 @@ def _learn(
 
 
 def _relabel(images: CheckedImages, decided: Mapping[int, LabelDecision]) -> CheckedImages:
-    """The images with the labels that people decided, without those that they left out."""
+    """Images with decided labels, without images that decisions leave out."""
     numbers = {name: number for number, name in enumerate(images.names)}
     labels, p_right, stays = images.labels.copy(), images.p_right.copy(), np.ones(len(images.ids), dtype=bool)
-    places = {number: place for place, number in enumerate(images.ids.tolist())}
-    for place, decision in ((places[number], one) for number, one in decided.items() if number in places):
+    positions = {number: position for position, number in enumerate(images.ids.tolist())}
+    for position, decision in ((positions[number], one) for number, one in decided.items() if number in positions):
         if decision.label_after is None:
-            stays[place] = False
+            stays[position] = False
         else:
-            labels[place] = numbers.setdefault(decision.label_after, len(numbers))
-            p_right[place] = 1.0
+            labels[position] = numbers.setdefault(decision.label_after, len(numbers))
+            p_right[position] = 1.0
     relabelled = replace(images, labels=labels, p_right=p_right, names=tuple(numbers))
     return relabelled.take(np.flatnonzero(stays))
 
@@ -152,7 +152,7 @@ def count_errors_left(gallery: Gallery, issues: LabelIssues, decisions: Decision
 
 
 def without_dropped_copies(issues: LabelIssues, gallery: Gallery) -> LabelIssues:
-    """Label issues without the near-duplicates that people dropped, which count no more."""
+    """Label issues without dropped near-duplicates, which are not counted."""
     copies = gallery.annotations.dropped_copies
     if not copies:
         return issues
@@ -196,7 +196,7 @@ def read_audit(path: Path, gallery: Gallery) -> LabelIssues:
 
 
 def _read_look_alikes(table: Path) -> float | None:
-    """`look_alikes` of the audit, of the summary beside its table; None without one."""
+    """`look_alikes` of an audit, from the summary beside its table; None without a summary."""
     summary = table.with_name("summary.json")
     try:
         found = json.loads(summary.read_text(encoding="utf-8"))["look_alikes"]

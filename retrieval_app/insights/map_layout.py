@@ -23,7 +23,7 @@ _START_SPREAD = 1e-4  # standard deviation of the first coordinate, as its autho
 
 
 class MapLayout(Answer):
-    """Places of members in columns, x and y in 0..1 of one scale; `label` is a position in `labels`, -1 without one."""
+    """Map positions of members, in columns: x and y in 0..1, equally scaled; `label` is an index in `labels`, or -1."""
 
     method: Literal["t-sne", "pca"]
     total: int
@@ -35,17 +35,17 @@ class MapLayout(Answer):
     labels: list[str]
 
     def with_decisions(self, decided: DecidedRows) -> "MapLayout":
-        """The same places with decided labels, without dropped images."""
+        """Layout with decided labels, without dropped images."""
         dropped = set(decided.left_out.tolist())
-        shown = [place for place, number in enumerate(self.ids) if number not in dropped]
-        ids = [self.ids[place] for place in shown]
+        shown = [position for position, number in enumerate(self.ids) if number not in dropped]
+        ids = [self.ids[position] for position in shown]
         given = [None if number < 0 else self.labels[number] for number in self.label]
         texts = [
-            decided.by_id[number].label if number in decided.by_id else given[place]
-            for number, place in zip(ids, shown, strict=True)
+            decided.by_id[number].label if number in decided.by_id else given[position]
+            for number, position in zip(ids, shown, strict=True)
         ]
         label, names = number_labels(texts)
-        x, y = ([axis[place] for place in shown] for axis in (self.x, self.y))
+        x, y = ([axis[position] for position in shown] for axis in (self.x, self.y))
         changed = {"ids": ids, "x": x, "y": y, "label": label.tolist(), "labels": names}
         return self.model_copy(update={"total": self.total - len(dropped), **changed})
 
@@ -61,7 +61,7 @@ def lay_out(gallery: Gallery, progress: Progress = no_progress, *, seed: int = 0
     places = _fit_axes(vectors) if is_small else _embed(vectors, progress=progress)
     low, high = places.min(axis=0), places.max(axis=0)
     extent = float((high - low).max()) or 1.0
-    fitted = 0.5 + (places - (low + high) / 2) / extent  # in 0..1, with the middle in the middle
+    fitted = 0.5 + (places - (low + high) / 2) / extent  # in 0..1, centred
     x, y = fitted.clip(0, 1).astype(np.float32).T.tolist()
     return MapLayout(
         method="pca" if is_small else "t-sne",

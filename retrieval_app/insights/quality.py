@@ -18,7 +18,7 @@ from index.progress import Progress, no_progress
 from index.threads import multiplying_workers
 from index.vectors.exact import search_labels
 from index.vectors.kinds import KINDS
-from retrieval_app.insights.answer import Answer
+from retrieval_app.insights.answer import Answer, ScoredImage
 from retrieval_app.reports.duplicates_report import DuplicateReport, find_duplicate_groups
 
 KS = (1, 2, 4, 8, 16, 32)
@@ -98,20 +98,12 @@ class ClassEntry(Answer):
     interval: Interval
 
 
-class FirstHit(Answer):
-    """The first hit of a query."""
-
-    id: int
-    label: str
-    score: float
-
-
 class WorstQueryEntry(Answer):
     """A query whose first `misses` hits at least have another label."""
 
     id: int
     label: str
-    hit: FirstHit
+    hit: ScoredImage
     misses: int
 
 
@@ -252,11 +244,11 @@ def _find_worst(
     misses[nearest.different_row[findable] == NO_ID] = 0
     order = np.lexsort((-nearest.different[findable], -misses))[:_WORST]
     found = []
-    for place in order[misses[order] > 0].tolist():
-        query = findable[place]
+    for position in order[misses[order] > 0].tolist():
+        query = findable[position]
         row, other = queries[query], nearest.different_row[query]
-        hit = FirstHit(id=ids[other], label=labels[other], score=nearest.different[query])
-        found.append(WorstQueryEntry(id=ids[row], label=labels[row], hit=hit, misses=misses[place]))
+        hit = ScoredImage(id=ids[other], label=labels[other], score=nearest.different[query])
+        found.append(WorstQueryEntry(id=ids[row], label=labels[row], hit=hit, misses=misses[position]))
     return found
 
 

@@ -11,7 +11,7 @@ from index.durable import write_csv
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.labels.decision_files import match_decisions
-from index.labels.decisions import CHANGE, DROP, P_RIGHT, SET_ASIDE, LabelDecision, LabelKey, Subject
+from index.labels.decisions import P_RIGHT, ImageRef, LabelDecision, LabelKey
 from index.labels.issue_tables import read_issues
 from index.labels.issues import (
     MIN_P_ERROR,
@@ -28,7 +28,7 @@ from index.progress import Progress, no_progress
 from index.text import printable_path
 from retrieval_app.insights import label_issues
 from retrieval_app.reports.duplicates_report import DuplicateReport, find_duplicate_groups
-from retrieval_app.review.acceptance import Acceptance, plan_acceptance
+from retrieval_app.review.acceptance import AcceptanceFigures, plan_acceptance
 from retrieval_app.review.activity_log import record_command
 from retrieval_app.review.review_store import MAX_STEP_DECISIONS, ReviewStore
 from retrieval_app.review.subjects import find_subjects, read_all_subjects
@@ -111,9 +111,9 @@ def read_audited(folder: Path) -> LabelIssues:
     return audited.with_decisions({one.key: one for one in made})
 
 
-def subjects_of(audited: LabelIssues) -> list[Subject]:
+def subjects_of(audited: LabelIssues) -> list[ImageRef]:
     """The images of an audit."""
-    return [Subject(one.id, one.sha256, one.label, one.path) for one in audited.items]
+    return [ImageRef(one.id, one.sha256, one.label, one.path) for one in audited.items]
 
 
 def import_decisions(place: Path, file: Path) -> dict[str, int]:
@@ -144,16 +144,16 @@ def accept_verdicts(
     threshold: float | None = None,
     dry_run: bool = False,
     progress: Progress = no_progress,
-) -> tuple[Acceptance, int | None]:
-    """Decide on the open label issues of a gallery in one step, as `plan_acceptance` says; the plan and the step."""
+) -> tuple[AcceptanceFigures, int | None]:
+    """Decide on the open label issues of a gallery in one step, as `plan_acceptance` says; the effect and the step."""
     opened = Gallery.open(gallery)
     issues, duplicates, decisions = find_current_issues(opened, progress)
     plan = plan_acceptance(
         opened, issues, duplicates=duplicates, decisions=decisions, at_least_right=at_least_right, threshold=threshold
     )
     if dry_run or not plan.decisions:
-        return plan, None
+        return plan.figures, None
     step = ReviewStore.of_gallery(opened.path).decide((*plan.decisions, *plan.left_open), seen=decisions)
-    counts = {"changed": plan.count(CHANGE), "set_aside": plan.count(SET_ASIDE), "dropped": plan.count(DROP)}
-    record_command(opened.path, "accept-verdicts", step=step.number, threshold=plan.threshold, **counts)
-    return plan, step.number
+    figures = plan.figures.model_dump(include={"threshold", "changed", "set_aside", "dropped"})
+    record_command(opened.path, "accept-verdicts", step=step.number, **figures)
+    return plan.figures, step.number

@@ -127,4 +127,4 @@ def _write_text(path: Path, text: str) -> None:
 
 
 WRITERS = {"label-studio": write_label_studio, "fiftyone": write_fiftyone, "csv": write_table}
-"""Of formats that every place has; `write_cleanlab` needs a gallery's confidences."""
+"""Writers of the formats that galleries and audits share; `write_cleanlab` needs a gallery's confidences."""

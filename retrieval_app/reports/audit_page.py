@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from index.items import Place
-from index.labels.decisions import CHANGE, DECISIONS, KEEP
+from index.labels.decisions import CHANGE, DECISIONS
 from index.labels.issues import NEIGHBOURS, LabelIssue, LabelIssues
+from index.labels.verdicts import UNDECIDED, VERDICTS
 from index.progress import Progress, no_progress
 from index.text import printable_path, valid_text
 from retrieval_app.reports.standalone import draw_thumbnails, write_document
@@ -24,7 +25,7 @@ def write_audit_page(
     audited: LabelIssues, out: Path, *, run: Path, limit: int, progress: Progress = no_progress
 ) -> None:
     """Write the page of a run's audit, with the `limit` most suspicious images."""
-    order = sorted(audited.items, key=lambda one: (one.verdict == KEEP, -one.p_error, one.confidence, one.id))
+    order = sorted(audited.items, key=lambda one: (one.verdict in UNDECIDED, -one.p_error, one.confidence, one.id))
     cards = _Cards(audited.items)
     items = [cards.add(image) for image in order[:limit]]
     pictures, gone = draw_thumbnails(cards.places, sides=cards.sides, progress=progress)
@@ -33,8 +34,8 @@ def write_audit_page(
         item["name"] = os.path.relpath(item["path"], folder)
     labels = {image.label or "" for image in audited.items} | {label for label, *_ in audited.classes}
     labels.update(label for image in audited.items for label, _ in image.suggestions)
-    verdicts, counts = Counter(image.outcome for image in audited.items), Counter(item["verdict"] for item in items)
-    counts.update(issues=len(items) - counts[KEEP], all=len(items))
+    counts = Counter(item["verdict"] for item in items)
+    counts.update(issues=sum(not item["is_undecided"] for item in items), all=len(items))
     pairs, panels = _draw_panels(audited, items)
     decided = {image.key: image.decision for image in audited.items if image.decision is not None}
     write_document(
@@ -42,6 +43,7 @@ def write_audit_page(
         "audit.html",
         script="audit.js",
         data={
+            "known_decisions": DECISIONS,
             "key": hashlib.sha256(os.fsencode(str(run.resolve()))).hexdigest()[:16],
             "items": [{name: value for name, value in item.items() if name not in _DRAWN_ONLY} for item in items],
             "pairs": pairs,
@@ -58,9 +60,10 @@ def write_audit_page(
         confused_classes=audited.confused_classes,
         items=items,
         gone=gone,
-        verdicts={verdict: verdicts[verdict] for verdict in DECISIONS},
+        verdicts=audited.count_outcomes(),
         labels=sorted(labels),
         panels=panels,
+        filters=["issues", *sorted(VERDICTS, key=UNDECIDED.__contains__), "all"],
         counts=counts,
         threshold=0,
         no_promise=audited.no_promise,
@@ -92,6 +95,7 @@ class _Cards:
             "p_suggested": round(image.p_suggested, 4),
             "confidence": round(image.confidence, 4),
             "verdict": image.verdict,
+            "is_undecided": image.verdict in UNDECIDED,
             "kind": image.kind,
             "new_label": image.suggested if image.verdict == CHANGE else None,
             "suggestions": [label for label, _ in image.suggestions],

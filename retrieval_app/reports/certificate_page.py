@@ -43,7 +43,7 @@ def _fill(certificate: Certificate, document: dict[str, Any]) -> dict[str, Any]:
     """The values of the page's template."""
     found, both = certificate.sample.found, certificate.reviewers
     is_known = both is not None and both.wrong >= _ENOUGH
-    overlooked = both.overlooked[0] if both is not None and is_known else _OVERLOOKED
+    overlooked = both.false_negative_rates[0] if both is not None and is_known else _OVERLOOKED
     missed = (certificate.most_wrong + found * overlooked) / (1 - overlooked)
     more = {"overlooked": overlooked, "is_known": is_known, "missed": missed}
     return {"one": document, "verdict": describe(certificate), **more}

@@ -106,7 +106,7 @@ class DuplicateReport:
 
     @cached_property
     def members(self) -> dict[int, Ids]:
-        """By the id of every indexed image of a group the (n,) int64 rising ids of all of them."""
+        """By the id of every indexed image of a group the (n,) int64 ascending ids of all of them."""
         members: dict[int, Ids] = {}
         for group in self.groups:
             indexed = np.array(sorted(image.id for image in group.images if image.indexed), dtype=np.int64)
@@ -143,7 +143,7 @@ def find_duplicate_groups(
     """Near-duplicate groups of a gallery, including images that its build left out.
 
     Labels are the given ones; images that a decision drops are compared too. In a group equal files come first, then
-    the others by falling similarity.
+    the others by descending similarity.
     """
     gallery = gallery.without_decisions
     with gallery.catalog() as catalog:

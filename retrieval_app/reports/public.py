@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import shlex
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -20,13 +19,14 @@ from index.text import align, printable_path
 if TYPE_CHECKING:
     from index.labels.decisions import LabelDecision
     from index.labels.issues import LabelIssues
+    from index.labels.verdicts import Verdict
     from training.audit.run_audit import CleanedLabels
     from training.run.run_folder import LabelledImage, RunFolder
 
 logger = logging.getLogger(__name__)
 _LISTED = 10  # classes, and pairs of classes
 _OF_LABELS = ("path_column", "label_column", "split_column", "protocol", "label_noise")
-_MEANINGS = {
+_MEANINGS: dict[Verdict, str] = {
     "keep": "the label stays",
     "change": "shows another class, which is probable enough",
     "set_aside": "neither the label nor another one is probable enough",
@@ -129,9 +129,9 @@ def _open_run(folder: Path, *, out: Path, target: Path | None, cache: Path) -> R
 
 def _read_decisions(file: Path, images: Sequence[LabelledImage]) -> list[LabelDecision]:
     from index.labels.decision_files import match_decisions
-    from index.labels.decisions import Subject
+    from index.labels.decisions import ImageRef
 
-    subjects = [Subject(row, image.sha256, image.used, str(image.path)) for row, image in enumerate(images)]
+    subjects = [ImageRef(row, image.sha256, image.used, str(image.path)) for row, image in enumerate(images)]
     made, unknown = match_decisions(file, subjects, of_page=True)
     if unknown:  # a file that was used for an earlier run may be used again
         logger.warning("left out, because about images or labels that this run does not have: %d decisions", unknown)
@@ -162,14 +162,14 @@ def format_audit(outcome: AuditOutcome) -> str:
     ]
     if outcome.decisions is not None:
         lines.append(f"decisions about {outcome.decided} images taken from {_shown(outcome.decisions)}")
-    verdicts, images = Counter(image.outcome for image in audited.items), dict(one[:2] for one in audited.classes)
+    images = dict(one[:2] for one in audited.classes)
     pairs = [
         (f"{printable_path(label)} -> {printable_path(shown)}", amount, amount / images[label])
         for label, shown, amount in audited.pairs
     ]
     lines += [
         "",
-        *(f"{verdicts[name]:>9}  {name:<10} {meaning}" for name, meaning in _MEANINGS.items()),
+        *(f"{count:>9}  {name:<10} {_MEANINGS[name]}" for name, count in audited.count_outcomes().items()),
         *_list_noise(("noisiest classes", "images", "wrong"), audited.classes),
         *_list_noise(("labelled -> looks like", "images", "share"), pairs),
         "",

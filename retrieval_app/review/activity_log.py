@@ -28,10 +28,10 @@ CHANGES, EXPORTS, VISITS = SERIES = ("changes", "exports", "visits")
 EXPORT, SIGN_IN, SIGN_OUT, REFUSED = "export", "sign-in", "sign-out", "sign-in-refused"
 _SERIES = {EXPORT: EXPORTS, SIGN_IN: VISITS, SIGN_OUT: VISITS, REFUSED: VISITS}
 MOST_BYTES = 128 << 20
-"""Of the lines of a series; the oldest go."""
+"""Size of the lines of a series; the oldest go."""
 TRIM_EVERY = 1000  # lines
 MOST_WAITING = 2000  # lines of a series that could not be written; the oldest go
-MOST_WAIT_S = 0.5  # that a request waits for its line; the line is written all the same
+MOST_WAIT_S = 0.5  # longest wait of a request for its line; the line is written in any case
 _NEEDED = ("at", "who", "from", "what", "request")
 _SCHEMA = """
 CREATE TABLE lines (

@@ -27,7 +27,7 @@ from index.sources.folder_walk import walk_folder
 from index.text import printable_path
 from index.versions.annotations import ANNOTATIONS, added_folder, incoming_folder
 
-_EXTENSIONS = {"JPEG": "jpg", "TIFF": "tif"}  # of others, their own name
+_EXTENSIONS = {"JPEG": "jpg", "TIFF": "tif"}  # other formats have their own name as extension
 _MAX_NAME_BYTES = 255
 _STALE_SECONDS = 3600
 _WRITTEN_NAME = re.compile(r"[0-9a-f]{32}(\.tmp)?|\.retrieval-[0-9a-f]{16}\.tmp")
@@ -62,7 +62,7 @@ def store_image(gallery: Path, data: bytes, *, name: str, label: str | None, max
         except OSError as error:
             raise InputError(
                 f"{shown}: it cannot be written to the gallery's folder {ANNOTATIONS}: {error.strerror or error}; "
-                "mend the cause and send it again"
+                "fix the cause and send it again"
             ) from error
     return stored
 

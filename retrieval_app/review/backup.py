@@ -76,7 +76,7 @@ class _Manifest(BaseModel):
     removed: dict[_Sha256, list[str]]  # absolute paths
     kept: dict[_Sha256, list[str]] = {}  # absolute paths of images with the bytes of removed ones
     gallery_id: str | None = None
-    next_id: int | None = None  # that the gallery would have given to its next image
+    next_id: int | None = None  # id that the gallery would have given to its next image
 
     @field_validator("images")
     @classmethod
@@ -120,7 +120,7 @@ class BackupReport:
     """Contents of a backup."""
 
     file: str
-    decisions: dict[About, int]  # that hold, by their kind
+    decisions: dict[About, int]  # number of current decisions by kind
     images: int  # uploads
     removed: int  # images that were removed from the gallery
     log_lines: int
@@ -187,7 +187,7 @@ def _open_new(out: Path, *, overwrite: bool) -> Iterator[zipfile.ZipFile]:
     except FileExistsError as error:
         raise InputError(_IS_THERE, at=out) from error
     except OSError as error:
-        advice = "nothing was left there, mend the cause and run it again"
+        advice = "nothing was left there, fix the cause and run it again"
         raise InputError(f"the backup cannot be written: {error}; {advice}", at=out) from error
 
 
@@ -362,7 +362,7 @@ def restore(
 
 
 def _find_removed(manifest: _Manifest, gallery: Path, new: set[int]) -> list[int]:
-    """Ids of images that were removed before the backup; none where they are all that the gallery has.
+    """Ids of images that were removed before the backup; empty if the gallery would have no other image.
 
     In the same gallery, a later image that is not `new` by this restore was added by name since.
     """
@@ -386,7 +386,7 @@ def _restore_file(backup: Backup, name: str, gallery: Path) -> str:
     if not is_there and backup.manifest.has_removed(sha256, str(added_folder(gallery)), name):
         # The next start of a server would add it again.
         return "removed"
-    with suppress(OSError):  # one that cannot be read is mended where its name tells its bytes
+    with suppress(OSError):  # one that cannot be read is replaced where its name tells its bytes
         if is_there and hash_file(path) == sha256:
             return "present"
     if is_there and not path.name.startswith(sha256):
@@ -396,7 +396,7 @@ def _restore_file(backup: Backup, name: str, gallery: Path) -> str:
             keep_file(gallery, iter(partial(file.read, _BLOCK_BYTES), b""), name=name)
     except OSError as error:
         problem = f"{printable_path(path)}: the image cannot be restored: {error.strerror or error}"
-        raise InputError(f"{problem}; mend the cause and run it again: what was restored is kept") from error
+        raise InputError(f"{problem}; fix the cause and run it again: what was restored is kept") from error
     return "restored"
 
 

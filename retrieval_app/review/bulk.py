@@ -38,7 +38,7 @@ def select_images(
     count: int | None = None,
     sample: Callable[[Ids], Ids] | None = None,
 ) -> Ids:
-    """(N,) rising ids of named images, or of those that a filter keeps, `count` of them, or of a `sample` of these."""
+    """(N,) sorted ids of named images or of those that a filter keeps; at most `count`, or a `sample` of these."""
     if (ids is None) == (where is None):
         raise InputError("name the images either by ids or by a condition")
     found = np.unique(np.array(ids, dtype=np.int64)) if where is None else gallery.matching_ids(where)
@@ -62,7 +62,7 @@ def set_label(
     source: DecisionSource = "person",
     by: str | None = None,
 ) -> Step:
-    """Give images a label, whatever theirs is, also those without one; None takes back what was decided about them.
+    """Set the label of images, also of unlabelled ones; None undoes the decisions about them.
 
     The `source` is `rule` where a condition chose the images, so that nobody looked at each.
     """
@@ -84,7 +84,7 @@ def tag_images(gallery: Gallery, store: ReviewStore, ids: Ids, tag: str, *, by: 
 
 
 def untag_images(gallery: Gallery, store: ReviewStore, ids: Ids, tag: str, *, by: str | None = None) -> Step:
-    """Take a tag away from those of the images that have it, and from the dropped near-duplicates they have it of."""
+    """Remove a tag from images, and from the dropped near-duplicates from which they inherited it."""
     tagged = _find_tagged(gallery, ids.tolist(), tag)
     if not tagged:
         raise InputError(f"none of these {len(ids):,} images has the tag {printable_path(tag)}")
@@ -119,7 +119,7 @@ def _mark_all(gallery: Gallery, ids: Iterable[int], tag: str, value: str | None)
 def drop_images(
     gallery: Gallery, store: ReviewStore, ids: Ids, *, source: DecisionSource = "person", by: str | None = None
 ) -> Step:
-    """Leave images out of results, label files and data sets, until the step is undone; `source` as of `set_label`."""
+    """Leave images out of results, label files and data sets, until the step is undone."""
     subjects = find_subjects(gallery, ids.tolist()).values()
     return store.decide([replace(subject.decide(DROP), source=source) for subject in subjects], by=by)
 

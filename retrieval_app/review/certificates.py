@@ -1,4 +1,4 @@
-"""Certificate of a gallery's labels: at most a share of them is wrong, by a sample that people look at.
+"""Certificate of a gallery's labels: proof by a reviewed sample that at most a share of the labels is wrong.
 
 The sample lies in a database beside the decisions, which are its answers: a label is wrong if a person changed it,
 dropped the image or set it aside. An image that was drawn stays drawn: an answer that is taken back has to be given
@@ -20,16 +20,20 @@ import numpy as np
 
 from index.errors import InputError
 from index.gallery.gallery import Gallery
-from index.labels.certificate import LabelSample, Look
+from index.labels.certificate import Draw, LabelSample
 from index.labels.decisions import LabelDecision, LabelKey
 from index.labels.issues import LabelIssues
-from index.labels.two_people import Reviewers, compare_people
+from index.labels.two_people import AnnotatorErrorRates, estimate_annotator_error_rates
 from index.versions.annotations import certificate_file
 from retrieval_app.review.database import Database, DecidedSinceError
 
 AT_A_TIME = 12  # images that are drawn together
-MOST_LABELS = 50  # that get a bound of their own, where it is at most
+MOST_LABELS = 50  # most labels with a bound of their own, and the greatest such bound
 MOST_BOUND = 0.25
+_STATE = (
+    *("number", "started_at", "started_by", "last_look", "at_most", "confidence", "alpha", "decided_before"),
+    *("looked_at", "most_wrong", "bound", "is_proved", "looks_to_come", "people"),
+)
 _SCHEMA = """
 CREATE TABLE samples (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -67,8 +71,8 @@ CREATE TABLE second_looks (                    -- of another person, who did not
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
-    """A label that takes part in a sample."""
+class SampledLabel:
+    """Label that can be drawn."""
 
     place: int
     key: LabelKey
@@ -78,7 +82,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What a sample proves now.
+    """Certificate of a sample: what its answers prove now.
 
     Attributes:
         at_most: share of wrong labels that it is to prove.
@@ -101,16 +105,16 @@ class Certificate:
     labels: int
     decided_before: int
     sample: LabelSample
-    sampled: Sequence[Member]
+    sampled: Sequence[SampledLabel]
     decisions: Mapping[LabelKey, LabelDecision]
     changes: tuple[str, ...] = ()
     second: Mapping[int, bool] = field(default_factory=dict)
     second_by: str | None = None
 
     @property
-    def members(self) -> list[Member]:
-        """The member of each look."""
-        return [self.sampled[look.place] for look in self.sample.looks]
+    def members(self) -> list[SampledLabel]:
+        """Labels that were drawn or chosen, in order."""
+        return [self.sampled[draw.position] for draw in self.sample.draws]
 
     @cached_property
     def most_wrong(self) -> int:
@@ -119,14 +123,13 @@ class Certificate:
 
     @property
     def bound(self) -> float:
-        """As a share of the labels that are left."""
+        """Upper bound of the share of wrong labels among the labels that are left."""
         return self.most_wrong / max(self.labels_left, 1)
 
     @property
     def labels_left(self) -> int:
-        """Labels without those of images that the sample's answers leave out."""
-        out = sum(1 for member in self.members if (made := self._answer(member)) is not None and made.leaves_out)
-        return self.labels - out
+        """Number of labels, without the images that the sample's answers leave out."""
+        return self.labels - sum(one.leaves_out for one in self._reviews)
 
     @property
     def most_allowed(self) -> int:
@@ -135,45 +138,43 @@ class Certificate:
 
     @property
     def is_proved(self) -> bool:
-        """Whether at most the stated share of the labels is wrong, and nothing has changed since."""
+        """Whether at most the stated share of the labels is wrong, and the gallery has not changed since."""
         return not self.changes and self.most_wrong <= self.most_allowed
 
     @property
     def pending(self) -> list[LabelKey]:
-        """The labels that wait for an answer, in the order in which they were drawn."""
+        """Labels that wait for an answer, in the order of the draws."""
         return [self.sampled[place].key for place in self.sample.pending]
 
-    def find(self, key: LabelKey) -> Member:
-        """A member with a look, by its key."""
+    def find(self, key: LabelKey) -> SampledLabel:
+        """Drawn label, by its key."""
         return next(member for member in self.members if member.key == key)
 
     @property
     def looked_at(self) -> int:
         """Labels of the sample that have an answer."""
-        return len(self.sample.looks) - len(self.sample.pending)
+        return len(self.sample.draws) - len(self.sample.pending)
 
     @property
     def people(self) -> dict[str, int]:
-        """Number of answers by who gave them; an empty name where nobody signed in."""
-        made = [self._answer(member) for member in self.members]
-        return dict(Counter(one.decided_by or "" for one in made if one is not None).most_common())
+        """Number of answers by person; the name is empty without sign-in."""
+        return dict(Counter(one.decided_by or "" for one in self._reviews).most_common())
 
     @property
     def last_look(self) -> str | None:
-        """When the last answer was given, UTC."""
-        made = [self._answer(member) for member in self.members]
-        return max((one.decided_at for one in made if one is not None), default=None)
+        """Time of the last answer, UTC."""
+        return max((one.decided_at for one in self._reviews), default=None)
 
     @cached_property
     def looks_to_come(self) -> int:
-        """About how many more looks it takes, if the probabilities of label errors are right."""
+        """Estimated number of further reviews, if the probabilities of label errors are right."""
         if self.is_proved:
             return 0
         random = np.random.default_rng(self.number)
         return self.sample.expect_looks(most=self.most_allowed, random=random, at_a_time=AT_A_TIME)
 
     def list_labels(self) -> list[dict[str, Any]]:
-        """Labels that stay, looks, wrong ones found, and the most that are left as a share, of each label with a bound.
+        """Rows of the labels with a bound of their own: images that stay, reviews, wrong labels found, and the bound.
 
         They are the labels as the sample began; what answers changed into a label is not counted.
         """
@@ -192,50 +193,38 @@ class Certificate:
         return rows
 
     def ask_again(self) -> list[LabelKey]:
-        """Labels that one person has answered and no second one, at random."""
+        """Labels that one person has reviewed and no second person, in random order."""
         pairs = zip(self.members, self.sample.answers, strict=True)
         left = [one.key for one, answer in pairs if answer is not None and one.place not in self.second]
         return [left[place] for place in np.random.default_rng(self.number).permutation(len(left)).tolist()]
 
     @cached_property
-    def reviewers(self) -> Reviewers | None:
-        """What a second person's answers say of both; None before there are some."""
-        pairs = zip(self.members, self.sample.looks, self.sample.answers, strict=True)
+    def reviewers(self) -> AnnotatorErrorRates | None:
+        """Error rates of both people; None before the second person's first answer."""
+        pairs = zip(self.members, self.sample.draws, self.sample.answers, strict=True)
         both = [
-            (look.place, answer, self.second[one.place])
-            for one, look, answer in pairs
+            (draw.position, answer, self.second[one.place])
+            for one, draw, answer in pairs
             if answer is not None and one.place in self.second
         ]
         if not both:
             return None
         places, first, second = (np.array(part) for part in zip(*both, strict=True))
-        return compare_people(first, second, self.sample.groups[places])
+        return estimate_annotator_error_rates(first, second, self.sample.strata[places])
 
-    def _answer(self, member: Member) -> LabelDecision | None:
-        made = self.decisions.get(member.key)
-        return made if made is not None and made.is_look else None
+    @property
+    def _reviews(self) -> list[LabelDecision]:
+        """Decisions by people about the drawn labels."""
+        made = (self.decisions.get(member.key) for member in self.members)
+        return [one for one in made if one is not None and one.is_look]
 
     def to_json(self) -> dict[str, Any]:
-        """The state, as the API and the report have it."""
-        return {
-            "number": self.number,
-            "started_at": self.started_at,
-            "started_by": self.started_by,
-            "last_look": self.last_look,
-            "at_most": self.at_most,
-            "confidence": self.confidence,
-            "alpha": self.alpha,
+        """State for the API and the report."""
+        return {name: getattr(self, name) for name in _STATE} | {
             "labels": self.labels_left,
-            "decided_before": self.decided_before,
-            "looked_at": self.looked_at,
             "found_wrong": self.sample.found,
-            "most_wrong": self.most_wrong,
-            "bound": self.bound,
-            "is_proved": self.is_proved,
             "changes": list(self.changes),
             "waiting": len(self.sample.pending),
-            "looks_to_come": self.looks_to_come,
-            "people": self.people,
             "second": None if self.reviewers is None else {"by": self.second_by, **asdict(self.reviewers)},
         }
 
@@ -251,7 +240,13 @@ class CertificateStore:
         return cls(certificate_file(gallery))
 
     def start(
-        self, gallery: Gallery, members: Sequence[Member], *, at_most: float, confidence: float, by: str | None = None
+        self,
+        gallery: Gallery,
+        members: Sequence[SampledLabel],
+        *,
+        at_most: float,
+        confidence: float,
+        by: str | None = None,
     ) -> None:
         """Begin a sample in place of the last one."""
         if not any(one.label is not None for one in members):
@@ -263,23 +258,14 @@ class CertificateStore:
                 "WHERE proved_at IS NOT NULL AND at_most <= ? AND confidence >= ?)",
                 (at_most, confidence),
             ).fetchone()[0]
+            goal = (at_most, confidence, spend(1 - confidence, attempt=left + 1))
             connection.execute(
                 "INSERT INTO samples (started_at, started_by, version, copies, at_most, confidence, alpha, seed) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    _now(),
-                    by,
-                    gallery.version,
-                    _digest_copies(gallery),
-                    at_most,
-                    confidence,
-                    spend(1 - confidence, attempt=left + 1),
-                    secrets.randbits(32),
-                ),
+                (_now(), by, gallery.version, _digest_copies(gallery), *goal, secrets.randbits(32)),
             )
-            connection.execute("DELETE FROM members")
-            connection.execute("DELETE FROM looks")
-            connection.execute("DELETE FROM second_looks")
+            for table in ("members", "looks", "second_looks"):
+                connection.execute(f"DELETE FROM {table}")
             connection.executemany(
                 "INSERT INTO members (place, sha256, given, label, p_error) VALUES (?, ?, ?, ?, ?)",
                 ((one.place, *one.key, one.label, one.p_error) for one in members),
@@ -296,15 +282,15 @@ class CertificateStore:
             number, started_at, started_by, version, copies, at_most, confidence, alpha, *_ = row
             drawn = connection.execute("SELECT place, probability, bet FROM looks ORDER BY number").fetchall()
             rows = connection.execute("SELECT place, sha256, given, label, p_error FROM members")
-            members = [Member(place, (sha256, given), label, p) for place, sha256, given, label, p in rows]
+            members = [SampledLabel(place, (sha256, given), label, p) for place, sha256, given, label, p in rows]
             seconds = connection.execute("SELECT place, is_wrong, by FROM second_looks ORDER BY at").fetchall()
         taking_part = [one for one in members if one.label is not None]
         open_ = [one for one in taking_part if one.p_error is not None]
         places = {one.place: place for place, one in enumerate(open_)}
-        looks = [Look(places[place], probability, bet) for place, probability, bet in drawn]
-        seen = {look.place for look in looks}
+        draws = [Draw(places[place], probability, bet) for place, probability, bet in drawn]
+        seen = {draw.position for draw in draws}
         answers = [_find_answer(one, decisions) for one in open_]
-        looks += [Look(place) for place, answer in enumerate(answers) if place not in seen and answer is not None]
+        draws += [Draw(place) for place, answer in enumerate(answers) if place not in seen and answer is not None]
         p_error = np.array([one.p_error for one in open_], dtype=np.float64)
         return Certificate(
             number,
@@ -315,7 +301,7 @@ class CertificateStore:
             alpha,
             labels=len(taking_part),
             decided_before=len(taking_part) - len(open_),
-            sample=LabelSample(p_error, looks, [answers[look.place] for look in looks], alpha=alpha),
+            sample=LabelSample(p_error, draws, [answers[draw.position] for draw in draws], alpha=alpha),
             sampled=open_,
             decisions=decisions,
             changes=tuple(_find_changes(gallery, members, decisions, version=version, copies=copies)),
@@ -334,19 +320,19 @@ class CertificateStore:
                 "SELECT number, seed FROM samples ORDER BY number DESC LIMIT 1"
             ).fetchone()
             stored = {place for (place,) in connection.execute("SELECT place FROM looks")}
-            looks, sampled = certificate.sample.looks, certificate.sampled
-            new = [look for look in looks if sampled[look.place].place not in stored]
-            if number != certificate.number or len(looks) - len(new) != len(stored):
+            draws, sampled = certificate.sample.draws, certificate.sampled
+            new = [draw for draw in draws if sampled[draw.position].place not in stored]
+            if number != certificate.number or len(draws) - len(new) != len(stored):
                 raise DecidedSinceError
-            random = np.random.default_rng([seed, len(looks)])
+            random = np.random.default_rng([seed, len(draws)])
             drawn = certificate.sample.draw(AT_A_TIME, most=certificate.most_allowed, random=random)
             connection.executemany(
                 "INSERT INTO looks (place, probability, bet, drawn_at) VALUES (?, ?, ?, ?)",
-                [(sampled[look.place].place, look.probability, look.bet, _now()) for look in [*new, *drawn]],
+                [(sampled[draw.position].place, draw.probability, draw.bet, _now()) for draw in [*new, *drawn]],
             )
 
-    def add_second_look(self, member: Member, *, is_wrong: bool, by: str | None = None) -> None:
-        """Keep what a second person says of a label; it changes no decision."""
+    def add_second_look(self, member: SampledLabel, *, is_wrong: bool, by: str | None = None) -> None:
+        """Store a second person's answer about a label; it changes no decision."""
         with self._database.writing() as connection:
             row = (member.place, is_wrong, by, _now())
             connection.execute("INSERT OR REPLACE INTO second_looks (place, is_wrong, by, at) VALUES (?, ?, ?, ?)", row)
@@ -370,13 +356,13 @@ def read_certificate(gallery: Gallery, decisions: Mapping[LabelKey, LabelDecisio
 
 
 def spend(alpha: float, *, attempt: int) -> float:
-    """The chance of a false certificate that an attempt may take, so that all of them together take `alpha`."""
+    """Chance of a false certificate that an attempt may have, so that all attempts together have `alpha`."""
     return 0.8 * alpha if attempt == 1 else 0.2 * alpha / (attempt * (attempt - 1))
 
 
 def list_members(
     gallery: Gallery, decisions: Mapping[LabelKey, LabelDecision], issues: LabelIssues | None = None
-) -> list[Member]:
+) -> list[SampledLabel]:
     """All labels of a gallery as they are now, also of images that decisions leave out.
 
     The probabilities of label errors are those of the issues; labels that these do not list share the rest.
@@ -385,8 +371,8 @@ def list_members(
     inherited = {image.image_id: label for label, kept in copies.values() for image in kept if label is not None}
     with gallery.without_decisions.catalog() as catalog:
         for row in catalog.rows(status="indexed"):
-            key, usual = (row.sha256 or "", row.label), row.label or inherited.get(row.id)
-            label = usual if (made := decisions.get(key)) is None else made.label_after
+            key, before = (row.sha256 or "", row.label), row.label or inherited.get(row.id)
+            label = before if (made := decisions.get(key)) is None else made.label_after
             label = None if row.id in copies else label
             if (label is not None or row.label is not None) and found.get(key, (0, None))[1] is None:
                 found[key] = row.id, label
@@ -398,26 +384,26 @@ def list_members(
         p_error: float | None = chances.get(image_id, rest)
         if made is not None:
             p_error = None if made.is_look else max(1 - made.p_right, rest)
-        members.append(Member(place, key, label, p_error))
+        members.append(SampledLabel(place, key, label, p_error))
     return members
 
 
 def _read_chances(issues: LabelIssues, labels: int) -> dict[int, float]:
-    """p_error by id, and at -1 the mean of all others."""
+    """Probabilities of a label error by id; the mean of all others has the key -1."""
     chances = dict(issues.less_probable) | {one.id: one.p_error for one in issues.errors}
     rest = max(issues.noise_rate * issues.checked - sum(chances.values()), 0.0)
     return {**chances, -1: rest / max(labels - len(chances), 1)}
 
 
-def _find_answer(member: Member, decisions: Mapping[LabelKey, LabelDecision]) -> bool | None:
-    """Whether a person found the label wrong; None where nobody has looked."""
+def _find_answer(member: SampledLabel, decisions: Mapping[LabelKey, LabelDecision]) -> bool | None:
+    """Whether a person found the label wrong; None without a review."""
     made = decisions.get(member.key)
     return None if made is None or not made.is_look else made.label_after != member.label
 
 
 def _find_changes(
     gallery: Gallery,
-    members: Sequence[Member],
+    members: Sequence[SampledLabel],
     decisions: Mapping[LabelKey, LabelDecision],
     *,
     version: str,

@@ -136,10 +136,10 @@ class Database:
         try:
             yield
         except OSError as error:
-            raise ReviewError(self.path, f"{problem}: {error.strerror or error}; mend the cause") from error
+            raise ReviewError(self.path, f"{problem}: {error.strerror or error}; fix the cause") from error
         except sqlite3.Error as error:
             self._forget_connection()
-            advice = "mend the cause and do it again"
+            advice = "fix the cause and do it again"
             if _code(error).startswith(_CANNOT_WRITE):
                 advice = _NO_RIGHT
             elif _code(error) == "SQLITE_ERROR":

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from index.catalog.rows import CatalogRow
 from index.errors import ImageError, InputError, UnknownImageError
 from index.gallery.gallery import Gallery
-from index.labels.decided_labels import LabelTrust
+from index.labels.decided_labels import LabelProbabilities
 from index.labels.decision_files import can_be_named, encode_labels
 from index.labels.decisions import (
     CHANGE,
@@ -21,10 +21,10 @@ from index.labels.decisions import (
     P_RIGHT,
     SET_ASIDE,
     DuplicateDecision,
+    ImageRef,
     LabelDecision,
     LabelKey,
-    Subject,
-    find_images,
+    match_images,
 )
 from index.text import hide_folder, printable_path, valid_text
 from retrieval_app.reports.duplicates_report import guard_cell
@@ -42,18 +42,30 @@ Render = Callable[[int], bytes]
 """The re-encoded JPEG of an image by its id; raises ImageError or InputError."""
 
 MAX_ROWS = 5000
-MAX_ZIP_IMAGES = 1000  # in a ZIP: a browser holds it whole until it is saved
+MAX_ZIP_IMAGES = 1000  # a browser keeps the ZIP in memory until it is saved
 _MAX_ZIP_BYTES = 1 << 30
-_COLUMNS = ("id", "path", "label", "given_label", "source", "metadata")
+_COLUMNS: dict[str, Callable[[Gallery, CatalogRow, bool], object]] = {
+    "id": lambda gallery, row, folders: row.id,
+    "path": lambda gallery, row, folders: guard_cell(valid_text(row.path if folders else hide_folder(row.path))),
+    "label": lambda gallery, row, folders: guard_cell(row.label or ""),
+    "given_label": lambda gallery, row, folders: guard_cell(row.former_label or ""),
+    "source": lambda gallery, row, folders: guard_cell(name_source(gallery, row.source, folders=folders)),
+    "metadata": lambda gallery, row, folders: (
+        json.dumps(hide_folders(row.metadata), ensure_ascii=False)
+        if row.metadata_json and not folders
+        else row.metadata_json
+    ),
+}
+"""Columns of the table of chosen images: the cell of a row; without `folders`, paths are shown by their last part."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 _MAX_STEM_CHARACTERS = 60
 _EARLIEST_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def stream_label_file(
-    gallery: Gallery, trust: LabelTrust, *, counts: Counter[str], folders: bool = True
+    gallery: Gallery, trust: LabelProbabilities, *, counts: Counter[str], folders: bool = True
 ) -> Iterator[bytes]:
-    """The label file in blocks: absolute paths, which hold anywhere, or without `folders` those within the sources.
+    """Label file in blocks, with absolute paths, or without `folders` with paths within the sources.
 
     It has the usable images with a label, left-out near-duplicates included, the label before decisions and the
     probability that the label is right where it is known. `counts` gets the number of images of each of the `OUTCOMES`.
@@ -103,12 +115,12 @@ def stream_duplicate_file(
     """
     yield _encode([_HEADER])
     decided = list(decisions)
-    found: dict[str, list[Subject]] = defaultdict(list)
+    found: dict[str, list[ImageRef]] = defaultdict(list)
     for subject in find_by_contents(gallery, {image.sha256 for one in decided for image in one.images}):
         found[subject.sha256].append(subject)
     for decision in decided:
         same = [now for sha256 in {image.sha256 for image in decision.images} for now in found[sha256]]
-        images = sorted(find_images(decision.images, same), key=lambda image: image.image_id)
+        images = sorted(match_images(decision.images, same), key=lambda image: image.image_id)
         if len(images) < len(decision.images):
             continue
         kept = {image.image_id for image in images}
@@ -127,7 +139,7 @@ def encode_table(gallery: Gallery, ids: Sequence[int], *, folders: bool = True) 
     metadata is a JSON object. Without `folders` sources and absolute paths are shown by their last part.
     """
     rows = _read_rows(gallery, ids, most=MAX_ROWS)
-    return _encode([_COLUMNS, *(_cells(gallery, row, folders=folders) for row in rows)])
+    return _encode([list(_COLUMNS), *([read(gallery, row, folders) for read in _COLUMNS.values()] for row in rows)])
 
 
 def stream_zip(gallery: Gallery, ids: Sequence[int], *, render: Render, folders: bool = True) -> Iterator[bytes]:
@@ -167,7 +179,8 @@ def _stream_images(gallery: Gallery, rows: Sequence[CatalogRow], *, render: Rend
                 left -= len(picture)
                 archive.writestr(zipfile.ZipInfo(name, _EARLIEST_TIME), picture)
                 yield sink.take()
-            table.append((*_cells(gallery, row, folders=folders), "" if problem else name, guard_cell(problem)))
+            cells = [read(gallery, row, folders) for read in _COLUMNS.values()]
+            table.append((*cells, "" if problem else name, guard_cell(problem)))
         listing = zipfile.ZipInfo("list.csv", _EARLIEST_TIME)
         archive.writestr(listing, _encode(table), compress_type=zipfile.ZIP_DEFLATED)
     yield sink.take()
@@ -198,20 +211,6 @@ def _name_image(row: CatalogRow, *, rank: int) -> str:
     stem = os.path.splitext(os.path.basename(row.path))[0]
     safe = _UNSAFE.sub("-", stem).strip("-")[:_MAX_STEM_CHARACTERS]
     return f"images/{rank:04d}-{row.id}{'-' if safe else ''}{safe}.jpg"
-
-
-def _cells(gallery: Gallery, row: CatalogRow, *, folders: bool) -> tuple[object, ...]:
-    metadata = row.metadata_json
-    if metadata and not folders:
-        metadata = json.dumps(hide_folders(row.metadata), ensure_ascii=False)
-    return (
-        row.id,
-        guard_cell(valid_text(row.path if folders else hide_folder(row.path))),
-        guard_cell(row.label or ""),
-        guard_cell(row.former_label or ""),
-        guard_cell(name_source(gallery, row.source, folders=folders)),
-        metadata,
-    )
 
 
 def _encode(rows: Iterable[Sequence[object]], *, errors: str = "backslashreplace") -> bytes:

@@ -32,12 +32,12 @@ logger = logging.getLogger(__name__)
 
 ADD, REMOVE, UPDATE = ("add", "remove", "update")
 WAITING, RUNNING, DONE, FAILED, CANCELLED = ("waiting", "running", "done", "failed", "cancelled")
-MOST_JOBS = 1000  # that wait, that are kept, and that are done at once
+MOST_JOBS = 1000  # limit of waiting, kept and parallel jobs
 _OVER = (DONE, FAILED, CANCELLED)
 _RETRY_AFTER_S = 10
 _MAX_REMOVED = 10_000
 _MAX_LOGGED = 300  # characters of the message about an end
-_GRACE_S = 5.0  # that a running job may still take when the server stops
+_GRACE_S = 5.0  # time limit of running jobs when the server stops
 _STOPPED = "the server was stopped before its turn; do it again"
 _STOPPED_ADDING = "the server was stopped before its turn; the image is kept and is added at the next start"
 _KEPT = "; the image is kept, and is added by the next update or at the next start"
@@ -69,7 +69,7 @@ class Job:
     kind: str
     state: str = WAITING
     message: str = "waiting for its turn"
-    result: Mapping[str, Any] | None = None  # of a job that is done
+    result: Mapping[str, Any] | None = None  # result of a finished job
     client: Client = field(default_factory=Client)
     work: Mapping[str, Any] = field(default_factory=dict)  # `image`, its name; or `ids`
     is_cancel_requested: bool = False
@@ -150,7 +150,7 @@ class Jobs:
             return job
 
     def cancel(self, job_id: str) -> Job:
-        """Cancel a job that waits; call off one that runs, which ends at its next step. Its image is not kept."""
+        """Cancel a waiting job, or stop a running one at its next step. Its image is not kept."""
         with self._lock:
             job = self.get(job_id)
             if job.state in (DONE, FAILED):
@@ -223,7 +223,7 @@ class Jobs:
             logger.error("a change of %s failed", printable_path(self._path), exc_info=error)
 
     def _take(self) -> list[Job]:
-        """The next job, now running, with those of the same kind right behind it."""
+        """Next job, now running, with the following jobs of the same kind."""
         with self._lock:
             waiting = self._select(WAITING)
             taken = list(takewhile(lambda job: job.kind == waiting[0].kind, waiting))
@@ -249,7 +249,7 @@ class Jobs:
                 gone = self._cancel_requested(jobs)
                 self._update(gone, state=CANCELLED, message="cancelled; the gallery is as it was")
                 self._forget(gone)
-                jobs = [job for job in jobs if job not in gone]  # which begin again
+                jobs = [job for job in jobs if job not in gone]  # removed jobs begin again
                 continue
             except RetrievalError as error:
                 if isinstance(error, InputError) and not is_last_try:

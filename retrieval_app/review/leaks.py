@@ -1,4 +1,4 @@
-"""Leaks: near-duplicates, and images of one group, in several splits of a gallery."""
+"""Leaks between splits: near-duplicates, or images of one group, in several splits of a gallery."""
 
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
@@ -20,7 +20,7 @@ from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.review.subjects import find_subjects
 
 FOLDER = "folder"
-"""A column besides the metadata: the first folder of the path."""
+"""Name of a split column that is no metadata: the first folder of the path."""
 MAX_SPLITS = 100
 
 
@@ -36,7 +36,7 @@ class LeakImage:
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """Images in several splits that are near-duplicates, or of one group."""
+    """Images of several splits that are near-duplicates or belong to one group."""
 
     images: Sequence[LeakImage]
     near_duplicates: bool
@@ -44,7 +44,7 @@ class Leak:
 
 @dataclass(frozen=True, slots=True)
 class Leaks:
-    """The leaks of a gallery between the splits in the column `by`, those with the most images first."""
+    """Leaks between the splits of the column `by`, the largest leaks first; `splits` counts images."""
 
     by: str
     splits: Mapping[str, int]
@@ -52,11 +52,11 @@ class Leaks:
 
     @property
     def image_ids(self) -> list[int]:
-        """Of all images in leaks."""
+        """Ids of all images in leaks."""
         return [image.id for leak in self.items for image in leak.images]
 
     def to_json(self, *, limit: int) -> dict[str, Any]:
-        """The figures and the first leaks."""
+        """Counts, and the first leaks."""
         return {
             "by": self.by,
             "splits": dict(self.splits),
@@ -69,7 +69,7 @@ class Leaks:
 def find_leaks(
     gallery: Gallery, duplicates: DuplicateReport, *, by: str = SPLIT, different: Container[str] = ()
 ) -> Leaks:
-    """Near-duplicates, but not `different` ones, and images of one `group`, that differ in the metadata column `by`."""
+    """Find near-duplicates, and images of one `group`, that differ in the column `by`; ignores `different` groups."""
     with gallery.catalog() as catalog:
         rows = {row.id: row for row in catalog.rows(status="indexed")}
     values = {number: value for number, row in rows.items() if (value := _value_of(row, by)) is not None}
@@ -99,37 +99,37 @@ def find_leaks(
 def _join_groups(
     gallery: Gallery, duplicates: DuplicateReport, rows: Mapping[int, CatalogRow], *, different: Container[str]
 ) -> list[list[int]]:
-    """Ids of near-duplicate groups, without different images; those of which two images are near-duplicates are one.
+    """Ids of near-duplicate groups, without different images; groups that share a near-duplicate pair are joined.
 
-    A group has near-duplicates of its kept image only. One of another image, which may be in another split, is in a
-    group of its own; so these are compared with all rows, of equal files one.
+    A group has only the near-duplicates of its kept image. A near-duplicate of another of its images, perhaps in
+    another split, is in its own group. So the images that are not kept are compared with all rows.
     """
     group_of: dict[int, list[int]] = {}
-    apart = set[int]()
+    excluded = set[int]()
     for name, group in duplicates.by_name.items():
         ids = [image.id for image in group.images]
         if name in different:
-            apart.update(ids)
+            excluded.update(ids)
         else:
             group_of |= dict.fromkeys(ids, ids)
-    compared = {row.sha256: number for number, row in rows.items() if number not in apart}
+    compared = {row.sha256: number for number, row in rows.items() if number not in excluded}
     hashed = {number: phash for number in compared.values() if (phash := rows[number].phash) is not None}
-    asked = [number for number in hashed if number in duplicates.kept_for]
-    if asked and duplicates.config is not None:
+    not_kept = [number for number in hashed if number in duplicates.kept_for]
+    if not_kept and duplicates.config is not None:
         view = gallery.without_decisions.view(gallery.manifest.similarity[-1])
         others = KeptImages(view.vectors, duplicates.config)
         others.hold(*np.array([*hashed.items()], dtype=np.int64).T)
-        hashes = np.array([hashed[number] for number in asked], dtype=np.int64)
-        for image, other in others.find_pairs(np.array(asked, dtype=np.int64), hashes):
-            mine, its = group_of[image], group_of.setdefault(other, [other])
-            if mine is not its:
-                mine += its
-                group_of |= dict.fromkeys(its, mine)
+        hashes = np.array([hashed[number] for number in not_kept], dtype=np.int64)
+        for image, other in others.find_pairs(np.array(not_kept, dtype=np.int64), hashes):
+            first, second = group_of[image], group_of.setdefault(other, [other])
+            if first is not second:
+                first += second
+                group_of |= dict.fromkeys(second, first)
     return list({id(ids): ids for ids in group_of.values()}.values())
 
 
 def find_different(store: ReviewStore) -> frozenset[str]:
-    """Names of the near-duplicate groups that decisions call different images."""
+    """Names of the near-duplicate groups that people decided to be different images."""
     return frozenset(name for name, one in store.duplicate_decisions().items() if one.decision == DIFFERENT)
 
 
@@ -142,7 +142,7 @@ def _value_of(row: CatalogRow, by: str) -> str | None:
 
 
 def move_leaks(gallery: Gallery, store: ReviewStore, leaks: Leaks, *, to: str, by: str | None = None) -> Step:
-    """Give all images of the leaks one split, as one step of marks; `by` is the name of who does it."""
+    """Move all images of the leaks to one split, as one step of marks; `by` is the name of the person."""
     if leaks.by != SPLIT:
         raise InputError(f"only the column {SPLIT} can be changed, not {printable_path(leaks.by)}; drop the images")
     _require(leaks, to)

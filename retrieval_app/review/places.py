@@ -1,4 +1,4 @@
-"""Descriptions of images with the machine's folders or, for strangers, without them: paths within the sources."""
+"""Descriptions of images for the API, with absolute paths, or for other visitors with paths within the sources."""
 
 import json
 import os
@@ -15,18 +15,18 @@ _BUCKETS = re.compile(r"\b(?!https?:)[a-z][a-z0-9+.-]*://[^:'\"\n]*/")
 
 
 def name_source(gallery: Gallery, number: int, *, folders: bool) -> str:
-    """The root of a source, or its location; without `folders` the last part of it."""
+    """Root or location of a source; without `folders` the last part of it."""
     root = gallery.roots[number] or valid_text(gallery.sources[number].location)
     return root if folders else os.path.basename(root.rstrip("/"))
 
 
 def locate_image(gallery: Gallery, row: CatalogRow, *, folders: bool) -> str:
-    """The path of an image, absolute or within its source; undecodable bytes are surrogates."""
+    """Path of an image, absolute or within its source; undecodable bytes are surrogates."""
     return os.path.join(gallery.sources[row.source].root, row.path) if folders else hide_folder(row.path)
 
 
 def shorten_path(gallery: Gallery, path: str) -> str:
-    """A stored absolute path relative to its source; the file name alone where no source has it."""
+    """Path within its source, of a stored absolute path; the file name where no source has it."""
     for source in (source for source in gallery.sources.values() if source.root):
         root = os.path.join(source.root, "")
         if path.startswith(root):
@@ -35,7 +35,7 @@ def shorten_path(gallery: Gallery, path: str) -> str:
 
 
 def hide_folders(values: Any) -> Any:
-    """A JSON document whose `path` fields are without the folders of the machine."""
+    """JSON document with the folders removed from its `path` fields."""
     if isinstance(values, dict):
         return {
             name: hide_folder(value) if name == "path" and isinstance(value, str) else hide_folders(value)
@@ -45,17 +45,17 @@ def hide_folders(values: Any) -> Any:
 
 
 def strip_folders(message: str) -> str:
-    """A message without folders of absolute paths and without buckets; URLs of the API and the web stay."""
+    """Message without folders of absolute paths and without buckets; URLs of the API and the web stay."""
     return _FOLDERS.sub("", _BUCKETS.sub("", message))
 
 
 RowField: TypeAlias = Literal["label", "tags", "path", "source", "metadata", "measures"]
 ROW_FIELDS: tuple[RowField, ...] = get_args(RowField)
-"""Values of `include` that need an image's row in the catalogue."""
+"""Values of `include` that are read from an image's row in the catalogue."""
 
 
 def describe_row(gallery: Gallery, row: CatalogRow, *, include: Sequence[str], folders: bool) -> dict[str, Any]:
-    """The fields of `include` among label, tags, path, source, metadata and measures."""
+    """Fields of a row, those of `include` among `ROW_FIELDS`, for an answer of the API."""
     fields: dict[str, Any] = {}
     if "label" in include:
         fields["label"] = row.label
@@ -68,15 +68,15 @@ def describe_row(gallery: Gallery, row: CatalogRow, *, include: Sequence[str], f
     if "source" in include:
         fields["source"] = name_source(gallery, row.source, folders=folders)
     if "metadata" in include:
-        metadata = read_sound_metadata(row)
+        metadata = read_valid_metadata(row)
         fields["metadata"] = metadata if folders else hide_folders(metadata)
     if "measures" in include:
         fields["measures"] = row.measures
     return fields
 
 
-def read_sound_metadata(row: CatalogRow) -> Mapping[str, Any]:
-    """The metadata of an image without lone surrogates, which JSON allows and UTF-8 does not."""
+def read_valid_metadata(row: CatalogRow) -> Mapping[str, Any]:
+    """Metadata of an image without lone surrogates, which JSON allows and UTF-8 does not."""
     if "\\u" not in (row.metadata_json or ""):
         return row.metadata
     text = json.dumps(row.metadata, ensure_ascii=False).encode("utf-8", "replace")

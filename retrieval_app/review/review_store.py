@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from index.errors import InputError
-from index.labels.decided_labels import LabelTrust
+from index.labels.decided_labels import LabelProbabilities
 from index.labels.decisions import DuplicateDecision, LabelDecision, LabelKey
 from index.labels.steps import (
     SCHEMA,
     About,
     Decision,
-    Kind,
+    DecisionT,
     LabelStates,
     SavedSearch,
     Step,
@@ -44,7 +44,7 @@ class ReviewStore:
         self._database = Database(path, SCHEMA)
         self._lock = threading.Lock()
         self._held: dict[About, tuple[object, Any]] = {}
-        self._labels: tuple[object, LabelStates] = None, ()  # of the file that was open
+        self._labels: tuple[object, LabelStates] = None, ()  # identity of the open file, and its label states
 
     @classmethod
     def of_gallery(cls, gallery: Path) -> "ReviewStore":
@@ -96,12 +96,12 @@ class ReviewStore:
         with self._lock, self._database.reading() as connection:
             return {} if connection is None else self._follow_labels(connection)
 
-    def label_trust(self) -> LabelTrust:
+    def label_probabilities(self) -> LabelProbabilities:
         """How probably labels are right, by their decisions."""
         with self._lock, self._database.reading() as connection:
             if connection is None:
-                return LabelTrust({})
-            return LabelTrust({one.key: one for one in read_held(connection, LabelDecision)})
+                return LabelProbabilities({})
+            return LabelProbabilities({one.key: one for one in read_held(connection, LabelDecision)})
 
     def duplicate_decisions(self) -> Mapping[str, DuplicateDecision]:
         """The decisions about groups that hold, by the group's name, in the order they were made; not to be changed."""
@@ -133,12 +133,12 @@ class ReviewStore:
         self._labels = self._database.opened, states
         return states[-1][1]
 
-    def _read_held(self, about: About, kind: type[Kind]) -> Mapping[str, Kind]:
+    def _read_held(self, about: About, kind: type[DecisionT]) -> Mapping[str, DecisionT]:
         """The decisions of a kind that hold, by their subjects; read again only after a step of that kind."""
         with self._lock, self._database.reading() as connection:
             last = None if connection is None else (self._database.opened, last_step(connection, about))
             if about not in self._held or self._held[about][0] != last:
                 found = [] if connection is None else read_held(connection, kind)
                 self._held[about] = last, {one.subject: one for one in found if one.meaning is not None}
-            held: Mapping[str, Kind] = self._held[about][1]
+            held: Mapping[str, DecisionT] = self._held[about][1]
             return held

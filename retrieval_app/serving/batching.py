@@ -175,7 +175,7 @@ class BoundedPool:
         self._abandoned.set()
 
     def close(self) -> None:
-        """As `refuse`, and end the threads without waiting for running calls."""
+        """Refuse new calls, and end the threads without waiting for running calls."""
         self.refuse()
         self._threads.shutdown(wait=False, cancel_futures=True)
         with self._lock:

@@ -37,7 +37,7 @@ class Snapshot:
     wide_embedder: Embedder
 
     def view(self, output: str) -> "Snapshot":
-        """The same version, searched by another of its outputs; an InputError where it has no such vectors."""
+        """View of the version by another output of the model; an InputError where it has no such vectors."""
         gallery = self.gallery.view(output)
         return self if gallery is self.gallery else replace(self, gallery=gallery)
 
@@ -47,7 +47,7 @@ class Snapshot:
 
 
 class LiveGallery:
-    """The newest sound version of a gallery.
+    """The newest intact version of a gallery.
 
     Attributes:
         problem: why the newest version is not served; None where it is.

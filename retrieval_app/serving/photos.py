@@ -1,4 +1,4 @@
-"""Photos: those that are sent, kept for a while, and crops of them; thumbnails and previews of a gallery's images."""
+"""Sent photos, which are kept for a while, and their crops; thumbnails and previews of a gallery's images."""
 
 import io
 import threading
@@ -28,11 +28,11 @@ SIDES = (64, 128, 256, 512)
 PREVIEW_SIDE = 2048
 LARGE_PIXELS = 16_000_000
 _one_large = threading.Lock()
-_QUALITY, _EFFORT = 80, 2  # of WebP; the next effort takes half as long again for 3 % fewer bytes
+_QUALITY, _EFFORT = 80, 2  # quality and effort of WebP; the next effort takes 1.5 times as long for 3 % fewer bytes
 
 
 class Crop(Body):
-    """A region of an image, in shares of its width and height, from its upper left corner."""
+    """Region of an image, as shares of its width and height from the upper left corner."""
 
     x: float = Field(ge=0, lt=1)
     y: float = Field(ge=0, lt=1)
@@ -61,7 +61,7 @@ class Crop(Body):
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """The bytes of a photo, with its name for messages; it is not kept."""
+    """Bytes of a sent photo, which is not kept, with its name for messages."""
 
     data: bytes
     name: str
@@ -69,7 +69,7 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Photo:
-    """A photo that is kept as JPEG of at most about `KEPT_SIDE` pixels, with its (D,) float32 unit `vector`."""
+    """Kept photo: a JPEG of at most about `KEPT_SIDE` pixels, and its (D,) float32 unit `vector`."""
 
     token: str
     name: str
@@ -81,7 +81,7 @@ class Photo:
 
     @property
     def kept_bytes(self) -> int:
-        """What the photo takes of the memory for kept photos."""
+        """Size of the photo in the memory for kept photos."""
         return len(self.jpeg) + self.vector.nbytes
 
 
@@ -94,20 +94,20 @@ def read_pixels(
     crop: Crop | None = None,
     cheap_only: bool = False,
 ) -> Pixels:
-    """The (crop, crop, 3) uint8 model input of a photo or a crop of it, decoded as the gallery's images were."""
+    """(crop, crop, 3) uint8 model input of a photo or of its crop, decoded like the gallery's images."""
     side = preprocess.resize if crop is None else KEPT_SIDE
     image = decode_in_turn(data, name=name, target_side=side, max_pixels=max_pixels, cheap_only=cheap_only)
     return preprocess_image(image if crop is None else crop.apply(image, name=name), preprocess)
 
 
 def encode_kept(data: bytes, *, name: str, max_pixels: int, cheap_only: bool = False) -> tuple[bytes, tuple[int, int]]:
-    """The JPEG to keep of a photo, and its (width, height)."""
+    """JPEG of a photo to keep, and its (width, height)."""
     image = decode_in_turn(data, name=name, target_side=KEPT_SIDE // 2, max_pixels=max_pixels, cheap_only=cheap_only)
     return encode_small(image, side=KEPT_SIDE, format="JPEG", quality=_JPEG_QUALITY), image.size
 
 
 def choose_side(side: int) -> int:
-    """The side of a thumbnail, of few different ones, so that the cache serves most."""
+    """Side of a thumbnail, rounded up to one of `SIDES`, so that the cache serves most requests."""
     return next((known for known in SIDES if known >= side), SIDES[-1])
 
 
@@ -120,7 +120,7 @@ def encode_image(
     max_pixels: int = MAX_PIXELS,
     cheap_only: bool = False,
 ) -> bytes:
-    """An image of the gallery as WebP or JPEG of at most `side` pixels a side, without metadata."""
+    """Image of the gallery as WebP or JPEG of at most `side` pixels a side, without metadata."""
     name, data = read_original(gallery, image_id)
     image = decode_in_turn(data, name=name, target_side=side, max_pixels=max_pixels, cheap_only=cheap_only)
     if kind == "WEBP":
@@ -129,7 +129,7 @@ def encode_image(
 
 
 def encode_small(image: Image.Image, *, side: int, **options: Any) -> bytes:
-    """An image of at most `side` pixels a side, without metadata; the options are Pillow's, `format` among them."""
+    """Encoded image of at most `side` pixels a side, without metadata; `options` are Pillow's, with `format`."""
     image.thumbnail((side, side))
     image.info.clear()  # else a file's comment and colour profile, of another mode, would be written too
     file = io.BytesIO()
@@ -140,7 +140,7 @@ def encode_small(image: Image.Image, *, side: int, **options: Any) -> bytes:
 def decode_in_turn(
     data: bytes, *, name: str, target_side: int, max_pixels: int = MAX_PIXELS, cheap_only: bool = False
 ) -> Image.Image:
-    """As `decode_image`, large images one at a time; with `cheap_only` an OutOfTurnError for what may cost much."""
+    """Decode an image, large ones one at a time; with `cheap_only` an OutOfTurnError for costly images."""
     if cheap_only and not is_cheap(data):
         raise OutOfTurnError(name)
     decode = partial(decode_image, data, name=name, target_side=target_side)

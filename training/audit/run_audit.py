@@ -17,7 +17,7 @@ from index.arrays import NO_ID, Floats, connect_rows, normalise_rows
 from index.durable import check_own_files, replacing, write_csv
 from index.errors import InputError, RunError
 from index.labels.decision_files import HEADER, can_be_named, encode_labels
-from index.labels.decisions import CHANGE, DECISIONS, DROP, GIVEN, MOST_RIGHT, P_RIGHT, SET_ASIDE
+from index.labels.decisions import CHANGE, DROP, GIVEN, MAX_UNREVIEWED_P_RIGHT, P_RIGHT, SET_ASIDE
 from index.labels.issue_tables import COLUMNS, Cell, describe_row
 from index.labels.issues import NEIGHBOURS, CheckedImages, LabelIssue, LabelIssues, make_issues, rank_classes
 from index.labels.kinds import LIKELY_ERROR, IssueKinds, has_rare_class
@@ -203,7 +203,6 @@ def rank_images(audited: LabelIssues) -> list[LabelIssue]:
 
 def summarise_audit(audited: LabelIssues, *, run: Path) -> dict[str, Any]:
     """The audit of a run without its images, as plain values."""
-    outcomes = Counter(image.outcome for image in audited.items)
     images = {label: count for label, count, _ in audited.classes}
     return {
         "run": str(run),
@@ -212,7 +211,7 @@ def summarise_audit(audited: LabelIssues, *, run: Path) -> dict[str, Any]:
         "at_least_right": audited.at_least_right,
         "look_alikes": audited.look_alikes,
         "no_promise": audited.no_promise,
-        "verdicts": {verdict: outcomes[verdict] for verdict in DECISIONS},
+        "verdicts": audited.count_outcomes(),
         "kinds": audited.count_kinds(),
         "classes": [{"label": label, "images": count, "noise_rate": share} for label, count, share in audited.classes],
         "pairs": [
@@ -333,5 +332,5 @@ def _p_right(image: LabelIssue, label: str) -> float:
     if image.decision is not None:
         return image.decision.p_right
     if label == image.label:
-        return 1.0 if image.p_right == 1 else min(1 - image.p_error, MOST_RIGHT)
-    return min(image.p_suggested, MOST_RIGHT)
+        return 1.0 if image.p_right == 1 else min(1 - image.p_error, MAX_UNREVIEWED_P_RIGHT)
+    return min(image.p_suggested, MAX_UNREVIEWED_P_RIGHT)

@@ -102,7 +102,7 @@ def rebuild_backbone(name: str, state: Mapping[str, Tensor], *, side: int) -> Ba
 
 
 def with_features(backbone: Backbone, *, view: str = "crop", pooling: str = "own", side: int) -> Backbone:
-    """The same network with another view and pooling; `backbone` is not changed.
+    """Backbone with another view and pooling; `backbone` itself is not changed.
 
     Args:
         view: `crop`, `whole` or `both`, which takes images larger than `side`.

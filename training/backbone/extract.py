@@ -28,7 +28,6 @@ from index.progress import Progress, no_progress
 from index.threads import map_ahead
 from training.backbone.backbones import Backbone, arrange_images
 from training.backbone.pooling import POOLING_VERSION
-from training.data.datasets import SkippedImage
 from training.data.transforms import edited_views
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's <malloc.h>
@@ -228,7 +227,7 @@ class ExtractedSet:
 
     rows: np.ndarray
     hashes: tuple[str, ...]
-    skipped: tuple[SkippedImage, ...]
+    skipped: tuple[tuple[Path, ImageError], ...]
     computed: int
 
 
@@ -261,7 +260,7 @@ def extract_features(
 
     An interruption keeps every finished batch, a kill all but the last shard.
     """
-    rows, hashes, skipped = list[int](), list[str](), list[SkippedImage]()
+    rows, hashes, skipped = list[int](), list[str](), list[tuple[Path, ImageError]]()
     waiting: dict[str, Pixels] = {}  # views of the next batch
     computed: dict[str, Features] = {}  # (V, F) by hash, of the next shard
     total = 0
@@ -288,7 +287,7 @@ def extract_features(
     try:
         for row, result in enumerate(map_ahead(read, paths, workers=workers, ahead=3 * BATCH_IMAGES)):
             if isinstance(result, ImageError):
-                skipped.append(SkippedImage(paths[row], result.reason, result.detail))
+                skipped.append((paths[row], result))
             else:
                 sha256, drawn = result
                 rows.append(row)

@@ -163,7 +163,7 @@ def _run_original(proto: onnx.ModelProto, image: ImageInput, images: Floats, sho
 
 
 def _choose_output(outputs: Mapping[str, npt.NDArray[Any]], wanted: str | None, shown: str) -> str:
-    """The output to take: the wanted one, else a pooled one of a usual name, else the only one of its rank."""
+    """The output to take: the wanted one, else a pooled one of a known name, else the only one of its rank."""
     told = ", ".join(f"{name} (N, {', '.join(map(str, found.shape[1:]))})" for name, found in outputs.items())
     if wanted is not None:
         if wanted not in outputs:
@@ -171,9 +171,9 @@ def _choose_output(outputs: Mapping[str, npt.NDArray[Any]], wanted: str | None, 
         return wanted
     for rank in (2, 3, 4):
         found = [name for name, values in outputs.items() if values.ndim == rank and not _CLASS_SCORES.search(name)]
-        usual = [name for name in _KNOWN_OUTPUTS if name in found]
-        if usual or len(found) == 1:
-            return (usual or found)[0]
+        known = [name for name in _KNOWN_OUTPUTS if name in found]
+        if known or len(found) == 1:
+            return (known or found)[0]
         if found:
             raise InputError(f"{shown}: it has several outputs ({told}): say which by `retrieval export --output NAME`")
     raise InputError(
@@ -257,7 +257,7 @@ def _open_batch(proto: onnx.ModelProto, image: ImageInput) -> onnx.ModelProto:
 
 
 def _fold_constants(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The same model, with all that no image changes computed by ONNX Runtime."""
+    """Constant folding by ONNX Runtime: nodes that do not depend on the image become constants."""
     options = _RUNTIME.SessionOptions()
     options.log_severity_level = 4
     options.graph_optimization_level = _RUNTIME.GraphOptimizationLevel.ORT_ENABLE_BASIC

@@ -253,7 +253,7 @@ def _read_preprocessor(path: Path) -> dict[str, Any]:
 
 
 def _read_transformers(values: Mapping[str, Any]) -> dict[str, Any]:
-    """As transformers' image processors read it: ConvNeXT crops below 384 pixels only, ALIGN shifts to -1..1."""
+    """Preprocessing of transformers' image processors: ConvNeXT crops below 384 pixels only, ALIGN shifts to -1..1."""
     if not any(name in values for name in ("image_mean", "do_normalize", "crop_size", "size")):
         raise InputError("it says nothing of images (no image_mean, size or crop_size)")
     if values.get("do_flip_channel_order"):

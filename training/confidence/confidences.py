@@ -36,7 +36,7 @@ class TopConfidences:
 
     @classmethod
     def of(cls, blocks: Iterable[Tensor]) -> "TopConfidences":
-        """From (B, C) blocks of confidences of all images."""
+        """Confidences from (B, C) blocks over all images."""
         parts = []
         for block in blocks:
             values, classes = block.topk(min(KEPT, block.shape[1]), dim=1)
@@ -53,11 +53,11 @@ class TopConfidences:
         return self.classes.device
 
     def take(self, rows: Tensor) -> "TopConfidences":
-        """Those of some images."""
+        """Confidences of some images."""
         return TopConfidences(*(part[rows] for part in self._parts()))
 
     def to(self, device: torch.device) -> "TopConfidences":
-        """The same on a device."""
+        """Copy on a device."""
         return TopConfidences(*(part.to(device) for part in self._parts()))
 
     def columns(self, start: int, stop: int) -> Tensor:
@@ -68,7 +68,7 @@ class TopConfidences:
         return found
 
     def place(self, rows: Tensor, classes: Tensor, *, count: int) -> "TopConfidences":
-        """As `rows` (N,) of `count` images, 0 for the others; class c becomes `classes[c]`."""
+        """Confidences of `count` images: these at `rows` (N,), 0 for the others; class c becomes `classes[c]`."""
         wider = [torch.zeros(count, *part.shape[1:], dtype=part.dtype) for part in self._parts()]
         for whole, part in zip(wider, (classes[self.classes], self.values, self.rest), strict=True):
             whole[rows] = part
@@ -148,7 +148,7 @@ class LabelConfidences:
         noise: NoiseModel | None = None,
         noise_rate: float | None = None,
     ) -> "LabelConfidences":
-        """From confidences in all classes and (N,) labels."""
+        """Label confidences from confidences in all classes and (N,) labels."""
         all_classes = cls(torch.empty(0), by_class, class_count, noise, noise_rate)
         own = [found.gather(1, labels[rows, None])[:, 0] for rows, found in all_classes.blocks()]
         return replace(all_classes, own=torch.cat(own))

@@ -12,7 +12,7 @@ from index.errors import ImageError, InputError
 from index.evaluation.groups import COLUMN
 from index.evaluation.metrics import DEFAULT_KS
 from index.images.image_files import read_image
-from index.labels.decided_labels import read_current_catalog, read_label_trust
+from index.labels.decided_labels import read_current_catalog, read_label_probabilities
 from index.labels.decision_files import read_trust
 from index.sources.folder_walk import walk_folder
 from index.sources.local_source import find_folder_around
@@ -55,15 +55,6 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class SkippedImage:
-    """Unusable image, with a reason of `index.images.image_files.REASONS`."""
-
-    path: Path
-    reason: str
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
 class Dataset:
     """Records of a data source in a fixed order, to train on or to validate with.
 
@@ -75,7 +66,7 @@ class Dataset:
     """
 
     records: tuple[Record, ...]
-    skipped: tuple[SkippedImage, ...] = ()
+    skipped: tuple[tuple[Path, ImageError], ...] = ()
     is_gallery: tuple[bool, ...] | None = None
     ks: tuple[int, ...] = DEFAULT_KS
 
@@ -153,7 +144,7 @@ def _list_gallery(gallery: Path, *, split_column: str | None = None) -> tuple[Da
     """
     shown = printable_path(gallery)
     records, splits, unreadable = [], dict[str, str](), 0
-    trust = read_label_trust(gallery)
+    trust = read_label_probabilities(gallery)
     with read_current_catalog(gallery, decided=True) as catalog:
         sources = catalog.sources()
         for row in catalog.rows(status="indexed"):
@@ -186,7 +177,7 @@ def _list_folder(folder: Path) -> Dataset:
         path = folder.resolve() / found.path
         label = folder_label(found.path)
         if found.problem is not None:
-            skipped.append(SkippedImage(path, found.problem.reason, found.problem.detail))
+            skipped.append((path, ImageError(path, found.problem.reason, found.problem.detail)))
         elif label is None:
             unlabelled.append(found.path)
         else:

@@ -90,7 +90,7 @@ class WhitenedHead(nn.Module):
         return moved.square().sum() / math.sqrt(len(self.mix))
 
     def fold(self) -> ProjectionHead:
-        """The same map as one projection."""
+        """Equal projection with one weight matrix."""
         mix = self.mix.detach()
         return ProjectionHead(mix @ self.weight, mix @ self.bias)
 

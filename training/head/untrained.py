@@ -20,7 +20,7 @@ _SMALLEST_VARIANCE_SHARE = 1e-7
 
 @dataclass(frozen=True, slots=True)
 class PrincipalAxes:
-    """PCA of L2-normalised features: `mean` (F,), `variances` (D,) falling, `axes` (D, F), all float64."""
+    """PCA of L2-normalised features: `mean` (F,), `variances` (D,) descending, `axes` (D, F), all float64."""
 
     mean: Doubles
     variances: Doubles
@@ -131,7 +131,7 @@ def _smallest(variances: Doubles) -> float:
 
 UNTRAINED_DIM = 256  # of the output for label-error detection: see docs/results/labels.md
 POWERS: Mapping[str, float] = MappingProxyType({"pca": 0.0, "pca-half-whitened": 0.25, "pca-whitened": 0.5})
-"""Of its variance, by which every direction of PCA is divided."""
+"""Power of its variance by which every direction of PCA is divided."""
 
 
 @dataclass(frozen=True, slots=True)

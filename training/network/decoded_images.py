@@ -81,7 +81,7 @@ class MappedArray:
 
     @property
     def bytes(self) -> int:
-        """Of the file."""
+        """Size of the file."""
         return prod(self.shape) * np.dtype(self.dtype).itemsize
 
     def open(self) -> npt.NDArray[Any]:

@@ -104,7 +104,7 @@ class FinetuneConfig:
         return None if self.finetune == WHOLE else int(self.finetune.removeprefix("last-"))
 
     def limits(self, images: int, *, on_cpu: bool) -> tuple[int | None, str | None]:
-        """Most epochs and time: as given, or the usual ones for this many training images where neither is given."""
+        """Most epochs and time: as given, or the defaults for this many training images where neither is given."""
         if self.epochs is not None or self.time_budget is not None:
             return self.epochs, self.time_budget
         epochs = max(USUAL_EPOCHS, -(-USUAL_STEPS // -(-images // self.batch_size)))

@@ -190,7 +190,7 @@ class LossConfig:
         metavar="METHOD",
     )
     options: Any = None
-    """Of the options class of the method; None: its defaults."""
+    """Options of the method, of its options class; None: its defaults."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -76,14 +76,14 @@ def resolve(recipe: str = "default", **given: Any) -> TrainConfig:
     # The paper's width is 64; else it depends on images and backbone.
     width = {} if recipe == "spa-paper" else {"embedding_dim": None}
     method = given.get("method")
-    usual = recipe_values(recipe, method=method if method in METHODS else None)
+    defaults = recipe_values(recipe, method=method if method in METHODS else None)
     if given.get("head_epochs") is not None:
-        usual.pop("head_steps", None)
+        defaults.pop("head_steps", None)
     if given.get("init") == "random":
-        usual.pop("l2_sp", None)
+        defaults.pop("l2_sp", None)
     if method is not None or given.get("holdout") is False or given.get("guidance") is not None:
-        usual.pop("select", None)  # a named method is exported as it is; of the others nothing can be compared
-    values = {**width, **usual, **_own_sizes(given), **given}
+        defaults.pop("select", None)  # a named method is exported as it is; of the others nothing can be compared
+    values = {**width, **defaults, **_own_sizes(given), **given}
     if str(values.get("backbone", "")).endswith(".onnx"):
         values["backbone"] = absolute_file(values["backbone"])
     values.update({name: absolute_file(values[name]) for name in FILES if values.get(name) is not None})

@@ -14,7 +14,7 @@ from training.run.features import extract_together
 from training.run.phases import TrainingJob
 from training.run.run_folder import LabelledImage
 
-PRECISION = 0.99  # of the pairs above the threshold
+PRECISION = 0.99  # share of true copies among pairs above the threshold
 
 
 def choose_threshold(copies: Floats, others: Floats, *, precision: float = PRECISION) -> float:
@@ -32,11 +32,11 @@ def choose_threshold(copies: Floats, others: Floats, *, precision: float = PRECI
 
 
 LEAST_CALLED = 0.05  # least share of held-out copies above the threshold; below it the model gets no second output
-VIEWS = 6  # of an image: itself and five edited copies
+VIEWS = 6  # views of each image: itself and five edited copies
 MIN_COPY_HEAD_IMAGES = 40
 _HELD_OUT, _LEAST_HELD, _MOST_HELD = (20, 100, 1000)  # images held out for the threshold: one in 20, at least, at most
 COPY_PHASE = "copy head"
-COPY_STATE = ("threshold", "copy_dim", "is_kept")  # of the report, beside the weights
+COPY_STATE = ("threshold", "copy_dim", "is_kept")  # fields of the report that are stored with the weights
 
 
 def train_copy_head(
@@ -92,7 +92,7 @@ def _evaluate(head: CopyHead, views: Floats, groups: Ids, held: np.ndarray) -> d
 
 
 def describe_copy_head(report: dict[str, Any] | None) -> list[str]:
-    """Lines of the run's report; none without a copy head."""
+    """Lines of the run's report; empty without a copy head."""
     if report is None:
         return []
     lines = [

@@ -21,7 +21,7 @@ from training.run.run_folder import RunFolder
 logger = logging.getLogger(__name__)
 
 _UNITS = {"holdout": "steps", "choosing a precision": "measurement"}
-"""What a stage counts, where that is not images."""
+"""Unit of the stages that do not count images."""
 
 
 @contextmanager

@@ -44,7 +44,7 @@ class ProcessRank:
 
     @classmethod
     def read(cls, variables: Mapping[str, str] = os.environ) -> "ProcessRank":
-        """From torchrun's environment variables; alone without them."""
+        """Rank by torchrun's environment variables; without them the only process."""
         if variables.get("WORLD_SIZE", "1") == "1":
             return cls()
         if missing := [name for name in _VARIABLES if name not in variables]:
@@ -81,12 +81,12 @@ class Team:
         return self._machine
 
     def run_on_rank0(self, act: Callable[[], Value]) -> Value:
-        """Result of `act` on rank 0, which alone calls it; the others meanwhile do what it asks for."""
+        """Result of `act`, which only rank 0 calls; the other ranks execute its `call_on_others` meanwhile."""
         if self.size == 1:
             return act()
         if self.is_first:
             value = act()
-            self.ask(None, value)
+            self.call_on_others(None, value)
             return value
         while True:
             received: list[Any] = [None]
@@ -97,8 +97,8 @@ class Team:
                 return value
             function(*arguments)
 
-    def ask(self, function: Callable[..., object] | None, *arguments: Any) -> None:
-        """On rank 0: call this function in the others, which wait in `run_on_rank0`; None ends their waiting."""
+    def call_on_others(self, function: Callable[..., object] | None, *arguments: Any) -> None:
+        """Call a function on the other ranks, from rank 0; they wait in `run_on_rank0`. None ends the wait."""
         if self.size > 1:
             dist.broadcast_object_list([(function, arguments)], 0, group=self._control)
 
@@ -111,15 +111,15 @@ class Team:
         return found
 
     def collect_values(self, value: Value) -> list[Value]:
-        """The same on rank 0; an empty list on the others."""
+        """Values of all ranks, in order, on rank 0; an empty list on the others."""
         if self.size == 1:
             return [value]
         found: list[Any] | None = [None] * self.size if self.is_first else None
         dist.gather_object(value, found, group=self._control)
         return found or []
 
-    def hand_out(self, values: list[Value] | None) -> Value:
-        """One of rank 0's values, of which there are as many as ranks."""
+    def scatter(self, values: list[Value] | None) -> Value:
+        """This rank's value of the list on rank 0, which has one value per rank."""
         own: list[Any] = [None]
         dist.scatter_object_list(own, values, src=0, group=self._control)
         handed: Value = own[0]
@@ -127,10 +127,10 @@ class Team:
 
     def part_of(self, count: int, *, rank: int | None = None) -> slice:
         """Slice of this rank in `count` things, as even as possible; it may be empty."""
-        place = self.rank if rank is None else rank
-        return slice(count * place // self.size, count * (place + 1) // self.size)
+        own = self.rank if rank is None else rank
+        return slice(count * own // self.size, count * (own + 1) // self.size)
 
-    def with_others(self, own: Tensor, count: int) -> Tensor:
+    def gather_rows(self, own: Tensor, count: int) -> Tensor:
         """(count, …) on all ranks, from the (n, …) of each rank; gradients reach the rank's own rows.
 
         Every rank computes the loss of the whole batch, so that gradients summed by `share` equal those of one process.
@@ -161,8 +161,8 @@ class Team:
         shared.register_comm_hook(None, lambda _, bucket: _sum_gradients(bucket))
         return shared
 
-    def agree(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Give all ranks the gradients of rank 0."""
+    def broadcast_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Broadcast the gradients of rank 0 to all ranks."""
         if self.size > 1:
             for parameter in parameters:
                 if parameter.grad is not None:
@@ -216,7 +216,7 @@ def require_same_files(records: Sequence[Record]) -> None:
     if team.size > 1:
         paths = [record.path for record in records]
         sizes = [_size(path) for path in paths]
-        team.ask(_compare_files, paths, sizes)
+        team.call_on_others(_compare_files, paths, sizes)
         _compare_files(paths, sizes)
 
 
@@ -239,13 +239,13 @@ def _size(path: Path) -> int | None:
 
 
 @contextmanager
-def join_processes(place: ProcessRank, *, machine: Machine, wait_s: float) -> Iterator[Team]:
+def join_processes(process: ProcessRank, *, machine: Machine, wait_s: float) -> Iterator[Team]:
     """Join the processes by gloo on the CPU, or NCCL with one GPU each; `current_team` is this team in the block.
 
     The first process that fails reports its error; the others end by `AnotherFailedError`.
     """
     global _joined
-    if place.size == 1:
+    if process.size == 1:
         yield ALONE
         return
     limit = timedelta(seconds=wait_s)
@@ -261,24 +261,24 @@ def join_processes(place: ProcessRank, *, machine: Machine, wait_s: float) -> It
     try:
         with _heeding_termination():
             if machine.device.type == "cuda":
-                if place.local_rank >= (count := torch.cuda.device_count()):
+                if process.local_rank >= (count := torch.cuda.device_count()):
                     raise InputError(
                         f"--device cuda: every process needs a GPU of its own, and this machine has {count}: lower "
                         "--nproc-per-node"
                     )
-                torch.cuda.set_device(place.local_rank)
-            dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.size, timeout=limit)
+                torch.cuda.set_device(process.local_rank)
+            dist.init_process_group(backend, store=store, rank=process.rank, world_size=process.size, timeout=limit)
             control = dist.new_group(backend="gloo", timeout=_FIRST_WAIT)
             assert isinstance(control, dist.ProcessGroup)
-            _joined = Team(place.rank, place.size, control=control, machine=machine)
+            _joined = Team(process.rank, process.size, control=control, machine=machine)
             yield _joined
             dist.destroy_process_group()  # not where something failed: shutdown hangs after a rank has ended
     except Exception as error:
-        reason, is_first = _explain(error, place), True
+        reason, is_first = _explain(error, process), True
         with suppress(RuntimeError):  # the store's process has ended too
             is_first = store.add(_FAILED, 1) == 1
         if not is_first:
-            raise AnotherFailedError(f"rank {place.rank}: another process failed before") from error
+            raise AnotherFailedError(f"rank {process.rank}: another process failed before") from error
         if reason is None:
             raise
         raise reason from error
@@ -305,16 +305,16 @@ def _heeding_termination() -> Iterator[None]:
     signal.signal(signal.SIGTERM, before)
 
 
-def _explain(error: Exception, place: ProcessRank) -> RetrievalError | None:
+def _explain(error: Exception, process: ProcessRank) -> RetrievalError | None:
     """The error in one line with its rank; None for an error that a user cannot fix."""
     if isinstance(error, RetrievalError):
-        named = place.rank == 0 or str(error).startswith("rank ")
-        return error if named else RunError(f"rank {place.rank}: {error}")
+        named = process.rank == 0 or str(error).startswith("rank ")
+        return error if named else RunError(f"rank {process.rank}: {error}")
     is_lost = isinstance(error, dist.DistError) or "gloo" in str(error) or "Connection closed by peer" in str(error)
     if not isinstance(error, RuntimeError) or not is_lost:
         return None
     what = (str(error).splitlines() or [""])[0].rpartition("] ")[2] if "] " in str(error) else str(error)
     return RunError(
-        f"rank {place.rank}: another of the {place.size} processes has ended or keeps the others waiting ({what}); "
+        f"rank {process.rank}: another of the {process.size} processes has ended or keeps the others waiting ({what}); "
         f"what it said itself tells why, as does torchrun; {_GO_ON}"
     )

@@ -45,7 +45,7 @@ class SentExtractor:
         )
 
     def open(self, machine: Machine) -> Extractor:
-        """The same extractor on this process's device."""
+        """Extractor on this process's device."""
         backbone = rebuild_backbone(self.name, self.weights, side=self.side)
         seeing = with_features(backbone, view=self.view, pooling=self.pooling, side=self.side)
         return Extractor(seeing, self.preprocess, device=machine.device, precision=self.precision)
@@ -57,7 +57,7 @@ def extract_together(
     """`extract_features` on rank 0, with a part by each process; the store of rank 0 has all features."""
     team = current_team()
     if team.size > 1:
-        team.ask(_help_extracting, paths, views, SentExtractor.of(extractor))
+        team.call_on_others(_help_extracting, paths, views, SentExtractor.of(extractor))
 
     def tell_all(done: int, _: int) -> None:
         progress(min(done * team.size, len(paths)), len(paths))
@@ -79,7 +79,7 @@ def _help_extracting(paths: Sequence[Path], views: int, sent: SentExtractor) -> 
 def _extract_part(
     paths: Sequence[Path], views: int, extractor: Extractor, machine: Machine, progress: Progress
 ) -> tuple[FeatureStore, list[ExtractedSet]]:
-    """Store of this machine, and on rank 0 the results of all ranks, by place in all paths.
+    """Store of this machine, and on rank 0 the results of all ranks, by position in all paths.
 
     The others send rank 0 the features that its store lacks.
     """
@@ -93,7 +93,7 @@ def _extract_part(
         store.read_again()  # what the others have put into the same folder
         known = [list(dict.fromkeys(one.hashes)) for one in found]
         wanted = [[sha256 for sha256 in hashes if sha256 not in store] for hashes in known]
-        own_hashes = team.hand_out(wanted if team.is_first else None)
+        own_hashes = team.scatter(wanted if team.is_first else None)
         for start in range(0, max(team.gather_values(len(own_hashes))), _PIECE):
             piece = own_hashes[start : start + _PIECE]
             sent: tuple[list[str], Features] | None = (piece, store.load(piece)) if piece else None

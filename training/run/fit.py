@@ -32,7 +32,7 @@ from training.run.prepare import PreparedData
 from training.run.verdict import TRAINED, Verdict
 
 TrainedHead = EmbeddingHead | WhitenedHead
-CHECKPOINTS = 10  # of phase 2, where it is counted in steps
+CHECKPOINTS = 10  # checkpoints of phase 2, where it is counted in steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +72,9 @@ def fit_frozen(
     count = len(training.images) if rows is None else len(rows)
     if config.head.embedding_dim is None:
         width = max(1, min(width, training.on_device.shape[1], count - 1))
-    usual = USUAL_L2_SP if holdout is None else FIRM_L2_SP  # the latter where there was too little to compare on
+    default = USUAL_L2_SP if holdout is None else FIRM_L2_SP  # the latter where there was too little to compare on
     l2_sp = config.head.l2_sp if holdout is None else holdout["l2_sp"]
-    plan = HeadPlan(width, usual if l2_sp is None else l2_sp)
+    plan = HeadPlan(width, default if l2_sp is None else l2_sp)
     if method in RIVALS:
         with job.measure("projection"):
             labelled = training.labelled(known_weights(confidences, config=config), reads_labels=method == WCCN)

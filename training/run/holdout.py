@@ -31,10 +31,10 @@ from training.run.searches import ValidationSet, embed_features
 from training.run.verdict import LEAST_CLASSES, PARTS, QUESTIONS, TRAINED, MethodComparison, Verdict, compare
 
 MANY_CLASSES, FEW_FOLDS = 25, 3
-FEWEST_CLASSES = 4  # to search two and train on two
+FEWEST_CLASSES = 4  # two to search, and two to train on
 IMAGE_SHARE, MIN_CLASS_IMAGES = 0.2, 3
-FINETUNING_LEAST_CLASSES, FINETUNING_SHARE = 20, 0.1  # of fine-tuning: two classes at least, to be told apart
-FINETUNING_MOST = 0.2  # of all images, that fine-tuning does not train on: small sets need the others
+FINETUNING_LEAST_CLASSES, FINETUNING_SHARE = 20, 0.1  # held out of fine-tuning: at least two classes
+FINETUNING_MOST = 0.2  # greatest share of images that are held out of fine-tuning: small sets need the others
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def hold_out(
 def evaluate_run_holdout(
     job: TrainingJob, prepared: PreparedData, confidences: LabelConfidences | None
 ) -> dict[str, Any] | None:
-    """Holdout evaluation of a run, as in its report; kept for a resume. None where options or data allow none."""
+    """Holdout evaluation of a run, as in its report; kept for a resume. None where options or data do not allow it."""
     config, training = job.config, prepared.training
     if not config.holdout or not config.loss.trains or prepared.guidance is not None:
         return None
@@ -208,7 +208,7 @@ def evaluate_holdout(
     l2_sp_recall, chosen = dict[float, float](), config.head.l2_sp
     weights: Sequence[float] = L2_SP_WEIGHTS if chosen is None else [chosen]
     has_many = len(np.unique(data.labels)) >= MANY_CLASSES
-    steps = len(weights)  # of a fold: the first fold of many classes takes the longest
+    steps = len(weights)  # steps of a fold: the first fold of many classes takes the longest
     for number, split in enumerate(splits):
 
         def tell(done: int, count: int, before: int = steps * number) -> None:
@@ -305,7 +305,7 @@ class _Hits:
 
     def add(self, name: str, validation: ValidationSet, head: Head) -> None:
         found = validation.score(embed_features(head, validation.features))
-        if name == "raw":  # which every fold has
+        if name == "raw":  # every fold has raw features
             self._labels.append(found.labels)
         self.by_method.setdefault(name, []).append(found.hits[1])
 

@@ -131,7 +131,7 @@ def _run_epoch(
 ) -> float:
     """Train on the batches of row numbers; returns the sum of the losses of all images, before each step."""
     class_count, total = module.classify.out_features, torch.zeros((), device=features.device)
-    parts = rows_at_once(class_count)  # of a batch, at a time: its gradients add up
+    parts = rows_at_once(class_count)  # rows of a batch that are computed at a time: their gradients add up
     for rows in batches:
         optimizer.zero_grad()
         for seen, given in zip(features[rows].split(parts), labels[rows].split(parts), strict=True):

@@ -90,7 +90,7 @@ class Watcher:
     on_note: Callable[[str], None] = lambda _: None
 
     def combined_with(self, other: "Watcher") -> "Watcher":
-        """Both watchers in one; this one is called first."""
+        """Combine two watchers; this one is called first."""
 
         def call_both(name: str, *told: Any) -> None:
             for watcher in (self, other):
@@ -149,10 +149,10 @@ def draw_batches(
     if not images_per_class or labels is None:
         return iter(rows[order].split(size))
     groups = _group_classes(labels[order], images_per_class)
-    places = torch.randperm(int(groups.max()) + 1, generator=generator)[groups]  # (N,) of each one's group
-    batches = places // (size // images_per_class)
+    positions = torch.randperm(int(groups.max()) + 1, generator=generator)[groups]  # (N,) of each one's group
+    batches = positions // (size // images_per_class)
     sizes = torch.bincount(batches).tolist()
-    return iter(rows[order][places.argsort(stable=True)].split(sizes))
+    return iter(rows[order][positions.argsort(stable=True)].split(sizes))
 
 
 def count_batches(labels: Tensor, size: int, *, images_per_class: int = 0) -> int:
@@ -166,7 +166,7 @@ def _group_classes(labels: Tensor, most: int) -> Tensor:
     """(N,) int64 group of every image, 0..G-1: each class in as few groups as `most` allows, of even sizes."""
     _, classes, sizes = labels.unique(return_inverse=True, return_counts=True)
     by_class = classes.argsort(stable=True)
-    rank = torch.empty_like(classes)  # of every image among those of its class
+    rank = torch.empty_like(classes)  # rank of each image within its class
     rank[by_class] = torch.arange(len(labels)) - (sizes.cumsum(0) - sizes)[classes[by_class]]
     counts = (sizes + most - 1) // most
     return (counts.cumsum(0) - counts)[classes] + rank * counts[classes] // sizes[classes]

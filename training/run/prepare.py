@@ -119,7 +119,7 @@ class TrainingSet:
 
     @cached_property
     def prior(self) -> LabelPrior | None:
-        """Probabilities that labels are right, from those who set them; None with simulated noise or without any."""
+        """Stated probabilities that labels are right; None with simulated noise, or if no label has one."""
         images = self.images
         if all(image.p_right is None for image in images) or any(image.given != image.used for image in images):
             return None

@@ -160,7 +160,7 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
 
 
 def describe_holdout(holdout: Mapping[str, Any] | None) -> list[str]:
-    """Lines about the holdout evaluation; none without one."""
+    """Lines about the holdout evaluation; empty without a holdout."""
     if holdout is None:
         return []
     parts = {name: holdout[name] for name in QUESTIONS if holdout[name] is not None}

@@ -21,11 +21,10 @@ from torch import nn
 
 from index.config_fields import option_names
 from index.durable import write_csv, write_durably
-from index.errors import RunError
+from index.errors import ImageError, RunError
 from index.images.preprocess import PreprocessConfig
 from index.labels.decisions import P_RIGHT
 from training.backbone.backbones import Backbone, rebuild_backbone, with_features
-from training.data.datasets import SkippedImage
 from training.head.copy_head import CopyHead
 from training.head.embedding_heads import EmbeddingHead, Head, ProjectionHead, RawHead
 from training.options.config import TrainConfig
@@ -33,7 +32,7 @@ from training.options.finetuning import FinetuneConfig
 from training.run.checkpoint import load_checkpoint, pack_modules, save_checkpoint, unpack_module
 
 PARITY_IMAGES = 16
-FORMAT_VERSION = 1  # of a run
+FORMAT_VERSION = 1  # version of the run folder
 _FILES = (
     "config.json",
     "features.json",
@@ -80,7 +79,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path, *, config: TrainConfig, data: Path, val: Path | None = None) -> "RunFolder":
-        """New run folder."""
+        """Create a run folder."""
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             if (path / "config.json").exists():
                 raise RunError("exists already; continue this run with --resume, or choose another --out", at=path)
@@ -110,7 +109,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path, *, resuming: bool = False) -> "RunFolder":
-        """Existing run folder; `resuming` only changes the error message."""
+        """Open an existing run folder; `resuming` only changes the error message."""
         if not (path / "config.json").is_file():
             how = "`retrieval train` without --resume makes one" if resuming else "`retrieval train` makes one"
             raise RunError(f"no training run here (config.json is missing); {how}", at=path)
@@ -204,11 +203,11 @@ class RunFolder:
         return document
 
     def find_json(self, name: str) -> dict[str, Any] | None:
-        """The same; None if it does not exist."""
+        """Read a JSON file; None if it does not exist."""
         return self.read_json(name) if (self.path / name).exists() else None
 
     def keep_json(self, name: str, make: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-        """The same, written first if it does not exist."""
+        """Read a JSON file; write it first if it does not exist."""
         if not (self.path / name).exists():
             self.write_json(name, make())
         return self.read_json(name)
@@ -247,9 +246,9 @@ class RunFolder:
                 for r in csv.DictReader(file)
             ]
 
-    def write_skipped(self, skipped: Sequence[SkippedImage]) -> None:
+    def write_skipped(self, skipped: Sequence[tuple[Path, ImageError]]) -> None:
         """skipped.csv: every image that could not be used."""
-        rows = ([one.path, one.reason, one.detail] for one in skipped)
+        rows = ([path, problem.reason, problem.detail] for path, problem in skipped)
         write_csv(self.path / "skipped.csv", ["path", "reason", "detail"], rows)
 
     def count_skipped(self) -> int:

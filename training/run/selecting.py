@@ -111,7 +111,7 @@ def evaluate_methods(
         heads[FROZEN_HEAD] = frozen.head
     scores = {name: searches.score(head) for name, head in heads.items()}
     heads[TRAINED] = trained
-    if network is not None:  # whose features the extractor now gives
+    if network is not None:  # the extractor now computes features of the trained backbone
         seen = prepare_validation(
             prepared.validation_records, machine=job.machine, extractor=prepared.extractor, watcher=job.watcher
         )
@@ -152,7 +152,7 @@ def save_selected(
     if is_finetuned:
         run.save_backbone(extractor.backbone, is_finetuned=True)
     else:
-        (run.path / FINETUNED).unlink(missing_ok=True)  # of an interrupted run
+        (run.path / FINETUNED).unlink(missing_ok=True)  # left by an interrupted run
     if method not in UNTRAINED_METHODS and not is_finetuned:
         width = min(UNTRAINED_DIM, count_directions(training.features))
         run.save_module("untrained", fit_untrained("pca", training.features, embedding_dim=width))

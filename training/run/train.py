@@ -69,4 +69,4 @@ def train(
     report = save_selected(job, prepared, evaluation, frozen=frozen, stage=stage)
     report |= {"holdout": holdout, "confidences": None if confidences is None else confidences.to_json()}
     run.write_json("report.json", {**report, "seconds": time.perf_counter() - started})
-    return run.read_json("report.json")  # as a resume of the finished run gives it
+    return run.read_json("report.json")  # equal to the answer of a resumed finished run

@@ -18,7 +18,7 @@ from index.evaluation.comparison import Scores, paired_bootstrap
 # Measured on drawn hits of equal methods, four rivals, two parts, 2,000 draws each: 4 to 5 of 100 are called clear on
 # either part at 5 to 40 classes; 8 to 9 without counting the parts.
 LEAST_CLASSES = 5  # below which nothing is clear
-_WRONG = 0.05  # of all evaluations of equal methods
+_WRONG = 0.05  # share of evaluations of equal methods that find a difference
 _SHOWN = NormalDist().inv_cdf(0.975)  # standard deviations to either bound of the interval of 95 %
 
 
@@ -26,8 +26,8 @@ TRAINED = "trained"
 FROZEN_HEAD = "frozen head"  # the trained head on the frozen backbone, beside a network that trained
 HOLDOUT, VAL, HELD_OUT = "holdout", "--val", "held out of fine-tuning"  # photos of a comparison
 MIXED, CANNOT_TELL = "mixed", "cannot tell"
-QUESTIONS = {"unseen": "new classes", "seen": "new photos"}  # of the parts of a holdout
-PARTS = {"known": "seen", "new": "unseen"}  # by what `--for` names
+QUESTIONS = {"unseen": "new classes", "seen": "new photos"}  # descriptions of the parts of a holdout
+PARTS = {"known": "seen", "new": "unseen"}  # by the values of `--for`
 SEARCHED = {"known": "new photos of known classes", "new": "new classes"}
 _NAMES = {
     "raw": "raw features",
@@ -63,7 +63,7 @@ class MethodComparison:
     metric: str = "Recall@1"
 
     def describe_lead(self) -> str:
-        """Difference with its interval, and whether it may be chance."""
+        """Difference with its interval, and whether it may be due to chance."""
         lead = f"{100 * self.difference:+z.1f} points of {self.metric}"
         if self.difference_interval is None:
             return f"{lead} against {_NAMES[self.best_rival]}, on too few classes to tell"

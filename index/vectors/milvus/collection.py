@@ -212,7 +212,7 @@ class Collection:
         return int(self._query(f"id <= {last}", ["count(*)"], level=STRONG)[0]["count(*)"])
 
     def list_ids(self, *, above: int) -> Ids:
-        """(n,) int64 rising ids above one, with Strong consistency."""
+        """(n,) int64 ascending ids above one, with Strong consistency."""
         parts: list[Ids] = [np.empty(0, np.int64)]
         while True:
             found = self._query(f"id > {above}", ["id"], level=STRONG, limit=MOST_FOUND)

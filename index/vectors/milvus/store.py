@@ -59,7 +59,7 @@ def choose_kind(count: int, config: AnnConfig) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ChosenIds:
-    """A subset of members: (n,) rising ids, and an expression of it; None: it is applied to candidates of all."""
+    """A subset of members: (n,) ascending ids, and an expression of it; None: it is applied to candidates of all."""
 
     ids: Ids
     expression: str | None
@@ -72,7 +72,7 @@ class ChosenIds:
 
 
 class MilvusRows:
-    """The rows of a version in a collection, read on demand: (N,) rising `ids`, and (n,) `gone` members."""
+    """The rows of a version in a collection, read on demand: (N,) ascending `ids`, and (n,) `gone` members."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self._folder, self._manifest = folder, manifest
@@ -118,7 +118,7 @@ class MilvusStore:
     def search(
         self, queries: Vectors, *, k: int, among: ChosenIds | None = None, threads: int = 1
     ) -> tuple[Floats, Ids]:
-        """As `VectorStore.search`: more candidates are fetched until the results are certain."""
+        """Nearest vectors (`VectorStore.search`): more candidates are fetched until the results are certain."""
         queries = np.ascontiguousarray(queries, dtype=np.float32)
         members = self.ids if among is None else among.ids
         wanted, left = min(len(members), k), np.arange(len(queries))
@@ -184,7 +184,7 @@ class MilvusStore:
         return found
 
     def search_above(self, queries: Vectors, *, min_score: float, among: ChosenIds | None = None) -> list[Ranked]:
-        """As `VectorStore.search_above`: all vectors are downloaded."""
+        """Vectors above a score (`VectorStore.search_above`): all vectors are downloaded."""
         members = self.ids if among is None else among.ids
         return self._scan_all(queries, members, keep=len(members), min_score=min_score)
 
@@ -216,7 +216,7 @@ def hold(folder: Path, manifest: Manifest) -> Sequence[VectorSource]:
 
 
 def hold_intact(folder: Path, manifest: Manifest, names: Container[str]) -> Sequence[VectorSource]:
-    """As `StoreKind.hold_intact`: nothing where the collection lacks rows."""
+    """Intact vectors (`StoreKind.hold_intact`): none where the collection lacks rows."""
     if IDS_NAME not in names:
         return []
     held = MilvusRows(folder, manifest)
@@ -318,7 +318,7 @@ def _write_anew(task: WriterTask, server: Server, members: Ids, tables: Sequence
 def _measure(
     task: WriterTask, collection: Collection, rows: Ids, held_out: Ids, tables: Sequence[VectorSource]
 ) -> dict[str, Any]:
-    """Measure rising efforts until one surely meets the target, by the task's queries or `held_out`, against `rows`."""
+    """Measure efforts, the least first, until one surely meets the target, by the task's queries or `held_out`."""
     queries, target = task.queries, task.config.recall_target
     if queries is None:
         queries = gather_rows(held_out, tables, embedding_dim=task.width)
@@ -380,7 +380,7 @@ def _finish(task: WriterTask, collection: Collection, stored: Ids, *, gone: Ids)
 
 
 def tidy(gallery: Path, current: Manifest) -> None:
-    """As `StoreKind.tidy`: drop the collections that no version uses."""
+    """Clean-up (`StoreKind.tidy`): drop the collections that no version uses."""
     texts = [path.read_bytes() for folder in list_versions(gallery) if (path := folder / "manifest.json").is_file()]
     manifests = [manifest for text in texts if (manifest := find_manifest(text)) is not None]
     if not manifests or len(manifests) < len(texts):  # an unreadable version may use any

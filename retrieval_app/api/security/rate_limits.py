@@ -20,7 +20,7 @@ _OTHERS = "other addresses"
 
 @dataclass(frozen=True, slots=True)
 class RateConfig:
-    """How often one name or address may ask."""
+    """Rate limits per name or address."""
 
     requests_per_s: float = option(
         0.0, "Requests a second of one name or address, a page's images among them; 0 for any number.", at_least=0

@@ -72,7 +72,7 @@ class SignIn:
         self.close = self._tries.close
 
     def for_gallery(self, access: Access) -> "SignIn":
-        """The same sessions, with the access rules of one gallery of a server."""
+        """Copy with the same sessions, and the access rules of one gallery of a server."""
         other = copy(self)
         other._access = access
         return other
@@ -148,7 +148,7 @@ class SignIn:
         return frozenset() if entry is None else entry.rights_in(self._access.galleries)
 
     def refuse_unknown(self, scope: Scope) -> Response:
-        """The same response for a gallery that does not exist and for one that the token does not open."""
+        """Response for a gallery that does not exist, and for one that the token does not open."""
         return self._refuse(scope, 404, _NO_GALLERY, problem="no gallery", has_page=self._access.requires_token)
 
     def _find_entry(self, scope: Scope, headers: Headers, given: str | None) -> TokenEntry | None:

@@ -926,7 +926,7 @@ export interface components {
             suggested?: string | null;
             /**
              * Kind
-             * @description only issues of this kind; without it, all but `unlabelled`
+             * @description only issues of this kind; else all but `unlabelled`
              */
             kind?: ("wrong_label" | "ambiguous" | "confused_classes" | "rare_class" | "outlier" | "conflicting_duplicates" | "split_class" | "unlabelled") | null;
             /**
@@ -1020,7 +1020,7 @@ export interface components {
         };
         /**
          * CertificateState
-         * @description What a sample of labels proves now; `number` is 0 before the first sample.
+         * @description State of a sample of labels, and what it proves now; `number` is 0 before the first sample.
          */
         CertificateState: {
             /** Number */
@@ -1212,7 +1212,7 @@ export interface components {
         };
         /**
          * Crop
-         * @description A region of an image, in shares of its width and height, from its upper left corner.
+         * @description Region of an image, as shares of its width and height from the upper left corner.
          */
         Crop: {
             /** X */
@@ -1401,18 +1401,6 @@ export interface components {
             message: string;
         };
         /**
-         * FirstHit
-         * @description The first hit of a query.
-         */
-        FirstHit: {
-            /** Id */
-            id: number;
-            /** Label */
-            label: string;
-            /** Score */
-            score: number;
-        };
-        /**
          * GalleryFacts
          * @description The gallery.
          */
@@ -1507,7 +1495,7 @@ export interface components {
         };
         /**
          * GroupDecisionEntry
-         * @description Decision about a group; of duplicates those in `keep` stay.
+         * @description Decision about a group; the images in `keep` stay.
          */
         GroupDecisionEntry: {
             /**
@@ -1707,7 +1695,7 @@ export interface components {
         };
         /**
          * ImageEntry
-         * @description An image of a list; what was not asked for by `include` is left out.
+         * @description Image of a list, with the fields that `include` names.
          */
         ImageEntry: {
             /** Id */
@@ -1806,7 +1794,7 @@ export interface components {
         };
         /**
          * KeepImages
-         * @description Which image of every open group is kept; bursts and groups whose labels differ stay open.
+         * @description Rule for the kept image of every open group; bursts and groups whose labels differ stay open.
          */
         KeepImages: {
             /**
@@ -2033,9 +2021,9 @@ export interface components {
              */
             verdict: "keep" | "change" | "set_aside" | "drop";
             /** Agreeing */
-            agreeing: components["schemas"]["Neighbour"][];
+            agreeing: components["schemas"]["ScoredImage"][];
             /** Disagreeing */
-            disagreeing: components["schemas"]["Neighbour"][];
+            disagreeing: components["schemas"]["ScoredImage"][];
             decision: components["schemas"]["LabelDecisionEntry"] | null;
         };
         /**
@@ -2118,7 +2106,7 @@ export interface components {
         };
         /**
          * LabelPair
-         * @description How many label issues have the same label and suggestion.
+         * @description Number of label issues with the same label and suggestion.
          */
         LabelPair: {
             /** Label */
@@ -2192,7 +2180,7 @@ export interface components {
         };
         /**
          * Leak
-         * @description Images in several splits that are near-duplicates, or of one group.
+         * @description Images of several splits that are near-duplicates or belong to one group.
          */
         Leak: {
             /** Images */
@@ -2360,7 +2348,7 @@ export interface components {
         };
         /**
          * MendLeaks
-         * @description What becomes of all leaks: their images move to one split, or those of one split are dropped.
+         * @description Change of all leaks: their images move to one split, or the images of one split are dropped.
          */
         MendLeaks: {
             /**
@@ -2400,18 +2388,6 @@ export interface components {
             builtin: boolean;
         };
         /**
-         * Neighbour
-         * @description A neighbour, with its label if that is another than the image's.
-         */
-        Neighbour: {
-            /** Id */
-            id: number;
-            /** Score */
-            score: number;
-            /** Label */
-            label?: string | null;
-        };
-        /**
          * Permissions
          * @description The permissions of the visitor.
          */
@@ -2428,7 +2404,7 @@ export interface components {
         };
         /**
          * PhotoAddress
-         * @description Where a photo lies.
+         * @description Location of a photo.
          */
         PhotoAddress: {
             /**
@@ -2594,7 +2570,7 @@ export interface components {
         };
         /**
          * SampleRequest
-         * @description What a sample is to prove; the last one goes on unless a new one is asked for.
+         * @description Goal of a sample; the last sample continues unless `new`.
          */
         SampleRequest: {
             /**
@@ -2636,6 +2612,18 @@ export interface components {
             same: number[];
             /** Different */
             different: number[];
+        };
+        /**
+         * ScoredImage
+         * @description An image near another one, with its label where it is asked for.
+         */
+        ScoredImage: {
+            /** Id */
+            id: number;
+            /** Score */
+            score: number;
+            /** Label */
+            label?: string | null;
         };
         /**
          * SearchEntry
@@ -2717,7 +2705,7 @@ export interface components {
         };
         /**
          * SearchRequest
-         * @description What is searched for, and which of the results are wanted.
+         * @description Query of a search, and limits of its results.
          * @example {
          *       "include": [
          *         "label",
@@ -2832,18 +2820,18 @@ export interface components {
             /** Agreement */
             agreement: number;
             /**
-             * Overlooked
+             * False Negative Rates
              * @description shares of the wrong labels that they called right
              */
-            overlooked: [
+            false_negative_rates: [
                 number,
                 number
             ];
             /**
-             * Invented
+             * False Positive Rates
              * @description shares of the right labels that they called wrong
              */
-            invented: [
+            false_positive_rates: [
                 number,
                 number
             ];
@@ -2995,7 +2983,7 @@ export interface components {
             id: number;
             /** Label */
             label: string;
-            hit: components["schemas"]["FirstHit"];
+            hit: components["schemas"]["ScoredImage"];
             /** Misses */
             misses: number;
         };
@@ -3031,7 +3019,6 @@ export type FacetEntry = components['schemas']['FacetEntry'];
 export type FacetList = components['schemas']['FacetList'];
 export type FacetValueEntry = components['schemas']['FacetValueEntry'];
 export type Failed = components['schemas']['Failed'];
-export type FirstHit = components['schemas']['FirstHit'];
 export type GalleryFacts = components['schemas']['GalleryFacts'];
 export type GalleryMap = components['schemas']['GalleryMap'];
 export type GroupChoice = components['schemas']['GroupChoice'];
@@ -3072,7 +3059,6 @@ export type Measures = components['schemas']['Measures'];
 export type MemberQuery = components['schemas']['MemberQuery'];
 export type MendLeaks = components['schemas']['MendLeaks'];
 export type ModelFacts = components['schemas']['ModelFacts'];
-export type Neighbour = components['schemas']['Neighbour'];
 export type Permissions = components['schemas']['Permissions'];
 export type PhotoAddress = components['schemas']['PhotoAddress'];
 export type PhotoAnswer = components['schemas']['PhotoAnswer'];
@@ -3086,6 +3072,7 @@ export type Sample = components['schemas']['Sample'];
 export type SampleRequest = components['schemas']['SampleRequest'];
 export type SaveSearch = components['schemas']['SaveSearch'];
 export type ScoreHistogram = components['schemas']['ScoreHistogram'];
+export type ScoredImage = components['schemas']['ScoredImage'];
 export type SearchEntry = components['schemas']['SearchEntry'];
 export type SearchHit = components['schemas']['SearchHit'];
 export type SearchList = components['schemas']['SearchList'];
@@ -3651,7 +3638,7 @@ export interface operations {
                 label?: string | null;
                 /** @description only issues with this as first suggestion */
                 suggested?: string | null;
-                /** @description only issues of this kind; without it, all but `unlabelled` */
+                /** @description only issues of this kind; else all but `unlabelled` */
                 kind?: ("wrong_label" | "ambiguous" | "confused_classes" | "rare_class" | "outlier" | "conflicting_duplicates" | "split_class" | "unlabelled") | null;
                 state?: ("open" | "decided" | "all") | ("set_aside" | "sample");
             };

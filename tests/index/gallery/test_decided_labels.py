@@ -224,7 +224,7 @@ def test_damaged_decisions_are_one_clear_error(built: Path, damage: str) -> None
             connection.execute(f"PRAGMA user_version = {1 if damage == 'foreign' else 9}")
         connection.close()
     advice = {
-        "noise": "put a sound copy",
+        "noise": "put an intact copy",
         "foreign": "made by a pre-release; keep the file",
         "newer": "keep it, and use",
     }

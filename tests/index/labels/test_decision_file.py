@@ -6,10 +6,10 @@ import pytest
 
 from index.errors import InputError
 from index.labels.decision_files import match_decisions
-from index.labels.decisions import CHANGE, DROP, LabelDecision, Subject, check_label, check_label_decision
+from index.labels.decisions import CHANGE, DROP, ImageRef, LabelDecision, check_label, check_label_decision
 
 A, B = "a" * 64, "b" * 64
-KNOWN = [Subject(1, A, "cat", "/photos/x.png"), Subject(2, B, "dog", "/photos/y.png")]
+KNOWN = [ImageRef(1, A, "cat", "/photos/x.png"), ImageRef(2, B, "dog", "/photos/y.png")]
 HEADER = "path,sha256,label,decision,new_label\n"
 
 
@@ -52,17 +52,17 @@ def test_a_change_to_the_label_that_is_given_already_keeps_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("decision", "words"),
+    ("values", "words"),
     [
-        (LabelDecision(A, "shoe", "change", "  "), "empty"),
-        (LabelDecision(A, "shoe", "keep", "boot"), "only 'change' takes a new label"),
-        (LabelDecision(A, "shoe", "burn"), "one of keep, change, set_aside, drop, open"),
-        (LabelDecision("x' OR 1=1 --", "shoe", "keep"), "64 hexadecimal digits"),
+        ((A, "shoe", "change", "  "), "empty"),
+        ((A, "shoe", "keep", "boot"), "only 'change' takes a new label"),
+        ((A, "shoe", "burn"), "one of keep, change, set_aside, drop, open"),
+        (("x' OR 1=1 --", "shoe", "keep"), "64 hexadecimal digits"),
     ],
 )
-def test_a_decision_that_says_nothing_clear_is_refused(decision: LabelDecision, words: str) -> None:
+def test_a_decision_that_says_nothing_clear_is_refused(values: tuple[str, ...], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        check_label_decision(decision)
+        check_label_decision(LabelDecision(*values))
 
 
 @pytest.mark.parametrize("text", ["a\nb", "a\0b", "a\ud800", "a\x1b[31m", "x" * 201])

@@ -50,7 +50,7 @@ def test_a_collection_that_is_lost_is_made_again_though_the_server_is_killed_mea
     collection = collection_of(gallery)
     collection.drop()
     with pytest.raises(
-        GalleryDamagedError, match=r"the collection is missing; .*; mend it with `retrieval index repair`"
+        GalleryDamagedError, match=r"the collection is missing; .*; repair it with `retrieval index repair`"
     ):
         Gallery.open(gallery)
     with pytest.raises(GalleryDamagedError, match="the collection is missing"):

@@ -228,7 +228,7 @@ def test_a_collection_that_is_not_the_versions_is_refused(
     for step in ("release_collection", "drop_index"):
         words = {"index_name": "vector"} if step == "drop_index" else {}
         client.ask(lambda each, step=step, words=words: getattr(each, step)(collection.name, **words), doing="")
-    with pytest.raises(GalleryDamagedError, match="a collection has lost its index; mend it with"):
+    with pytest.raises(GalleryDamagedError, match="a collection has lost its index; repair it with"):
         Gallery.open(gallery)
     collection.drop()
     with pytest.raises(GalleryError, match="the collection is missing"):

@@ -15,7 +15,7 @@ from index.network.web_store import VARIABLE
 from index.writing.build import build_gallery
 from retrieval_app.api import image_routes
 from retrieval_app.api.security.access import Access
-from retrieval_app.review.places import read_sound_metadata
+from retrieval_app.review.places import read_valid_metadata
 from retrieval_app.serving.photo_fetching import PhotoFetcher
 from retrieval_app.serving.serving_config import ServingConfig
 from tests.answering_server import answer_paths
@@ -125,8 +125,8 @@ def test_what_the_description_does_not_tell_is_not_sent(client: TestClient, monk
 def test_metadata_is_told_without_halves_of_surrogate_pairs(gallery: Gallery) -> None:
     [row] = gallery.rows(gallery.ids[:1].tolist())
     odd = replace(row, metadata_json=r'{"\ud800": ["caf\u00e9", "\udcff", "\ud83d\ude00", 1e999]}')
-    assert read_sound_metadata(odd) == {"?": ["café", "?", "😀", float("inf")]}
-    assert read_sound_metadata(row) == row.metadata
+    assert read_valid_metadata(odd) == {"?": ["café", "?", "😀", float("inf")]}
+    assert read_valid_metadata(row) == row.metadata
 
 
 @pytest.mark.parametrize("access", [Access(), Access(loopback=False)], ids=["owner", "stranger"])

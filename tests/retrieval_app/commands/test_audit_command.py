@@ -10,6 +10,7 @@ import pytest
 from index.sources.table_rows import read_labels
 from retrieval_app.commands.cli import main
 from tests.training.audits import BACKBONE, COPY, NOT_UTF8, ORIGINAL, PLANTED, MessyRun, draw_messy, train_messy
+from tests.training.runs import read_csv
 
 TRAIN = ("--backbone", BACKBONE, "--weights", "none", "--resize", "40", "--crop", "32", "--precision", "float32")
 
@@ -27,11 +28,6 @@ def _audit(run: MessyRun, out: Path, *flags: str) -> int:
 
 def _document(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return json.loads(capsys.readouterr().out)
-
-
-def _rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
-        return list(csv.DictReader(file))
 
 
 def _decide(path: Path, rows: list[dict[str, str]], **decisions: str) -> None:
@@ -53,7 +49,7 @@ def test_the_cleaned_labels_are_what_training_reads(
     out, cleaned = tmp_path / "audit", tmp_path / "cleaned.csv"
     assert _audit(messy, out, "--json") == 0
     capsys.readouterr()
-    rows = _rows(out / "audit.csv")
+    rows = read_csv(out / "audit.csv")
     decisions = {Path(name).stem: f"change:{shown}" for name, shown in PLANTED.items()}
     decisions |= {"05": "drop", "00": "keep"}  # in every class
     others = {Path(row["path"]).stem: "keep" for row in rows if Path(row["path"]).name != Path(COPY).name}
@@ -74,14 +70,14 @@ def test_the_cleaned_labels_are_what_training_reads(
     assert labels[messy.data / ORIGINAL] == "blue"
     gone = {messy.data / name for name in (COPY, NOT_UTF8, "blue/05.png", "green/05.png", "red/05.png")}
     assert gone.isdisjoint(labels)
-    assert not any(Path(row["path"]).is_absolute() for row in _rows(cleaned))
+    assert not any(Path(row["path"]).is_absolute() for row in read_csv(cleaned))
 
-    assert {float(row["p_right"]) for row in _rows(cleaned)} == {1}
+    assert {float(row["p_right"]) for row in read_csv(cleaned)} == {1}
 
     train = ["train", str(cleaned), *TRAIN, "--out", str(tmp_path / "run"), "--method", "raw", "--json"]
     assert main([*train, "--cache", str(messy.cache), "--workers", "1"]) == 0
     assert _document(capsys)["images"] == 60
-    used = {Path(row["path"]): row["label"] for row in _rows(tmp_path / "run" / "labels.csv")}
+    used = {Path(row["path"]): row["label"] for row in read_csv(tmp_path / "run" / "labels.csv")}
     assert used == labels
     cached = sorted(messy.cache.rglob("*.npy"))
     again = ["audit", str(tmp_path / "run"), "--cache", str(messy.cache), "--json", "--workers", "1"]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.labels.decision_files import match_decisions
-from index.labels.decisions import DuplicateDecision, Subject
+from index.labels.decisions import DuplicateDecision, ImageRef
 from index.labels.issues import LabelIssue, LabelIssues
 from index.writing.build import build_gallery
 from retrieval_app.commands.cli import main
@@ -176,7 +176,7 @@ def test_labels_changed_in_fiftyone_become_decisions_of_an_audit(gallery: Path, 
 
 @given(label=LABELS, other=LABELS)
 def test_odd_names_of_labels_come_back_as_they_went(label: str, other: str) -> None:
-    subject = Subject(1, "0" * 64, label, "/photos/a b.png")
+    subject = ImageRef(1, "0" * 64, label, "/photos/a b.png")
     wrong = LabelIssue(1, label, 0.9, ((other, 0.9),), sha256=subject.sha256, path=subject.path)
     scored = LabelIssues((wrong,), checked=1, noise_rate=0.9, classes=((label, 1, 0.9),))
     with tempfile.TemporaryDirectory() as name:
@@ -210,7 +210,7 @@ def test_what_is_no_export_is_told(tmp_path: Path, name: str, content: str, prob
 
 
 def test_a_csv_of_new_labels_is_matched_by_path(tmp_path: Path) -> None:
-    subject, file = Subject(1, "0" * 64, "red", "/photos/1.png"), tmp_path / "new.csv"
+    subject, file = ImageRef(1, "0" * 64, "red", "/photos/1.png"), tmp_path / "new.csv"
     file.write_text("path,label\n/photos/1.png,blue\n/photos/2.png,blue\n")
     decisions, unknown = match_decisions(file, [subject])
     assert [(d.decision, d.new_label) for d in decisions] == [("change", "blue")]

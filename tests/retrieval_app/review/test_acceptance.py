@@ -13,10 +13,10 @@ from fastapi.testclient import TestClient
 
 from index.errors import InputError
 from index.gallery.gallery import Gallery
-from index.labels.decided_labels import LabelTrust, read_label_trust
-from index.labels.decisions import MOST_RIGHT, LabelDecision
+from index.labels.decided_labels import LabelProbabilities, read_label_probabilities
+from index.labels.decisions import MAX_UNREVIEWED_P_RIGHT, LabelDecision
 from index.labels.issues import LabelIssue, LabelIssues
-from index.labels.kinds import PROPOSAL, Kind
+from index.labels.kinds import PROPOSAL, IssueKind
 from index.writing.build import build_gallery
 from retrieval_app.commands.cli import main
 from retrieval_app.dataset_export.public import export_dataset
@@ -139,7 +139,7 @@ def test_the_command_counts_without_deciding_and_then_decides_what_it_counted(
     [step] = ReviewStore.of_gallery(gallery).steps()
     made = [one for one in step.labels if one.decision != "open"]
     assert (len(made), {one.source for one in step.labels}) == (done["changed"], {"bulk"})
-    trust = ReviewStore.of_gallery(gallery).label_trust()
+    trust = ReviewStore.of_gallery(gallery).label_probabilities()
     rows = Gallery.open(gallery).without_decisions.rows(Gallery.open(gallery).without_decisions.ids.tolist())
     taken = {one.key for one in made}
     doubt = sum(1 - (trust.of(row)[0] or 0) for row in rows if (row.sha256 or "", row.label) not in taken)
@@ -168,7 +168,7 @@ def test_a_label_file_takes_the_doubt_to_a_fresh_gallery_and_to_training(
         if row.path == "red/1.png"
     )
     store.decide([LabelDecision(looked.sha256 or "", "red", "keep")])
-    opened, trust = Gallery.open(gallery), store.label_trust()
+    opened, trust = Gallery.open(gallery), store.label_probabilities()
     file = tmp_path / "labels.csv"
     file.write_bytes(b"".join(stream_label_file(opened, trust, counts=Counter())))
     rows = {f"{Path(row['path']).parent.name}/{Path(row['path']).name}": row for row in _read(file)}
@@ -214,7 +214,7 @@ def test_a_label_file_takes_the_doubt_to_a_fresh_gallery_and_to_training(
         again = tmp_path / "again.csv"
         if data != file:
             opened = Gallery.open(data)
-            again.write_bytes(b"".join(stream_label_file(opened, read_label_trust(data), counts=Counter())))
+            again.write_bytes(b"".join(stream_label_file(opened, read_label_probabilities(data), counts=Counter())))
             assert _read_values(again) == _read_values(file)
 
 
@@ -246,13 +246,13 @@ def test_trust_is_of_the_decision_else_of_the_column_else_of_the_last_bulk_accep
     with_columns = replace(row, metadata_json=json.dumps({"p_right": 0.6, "given": "blue"}))
     sha256 = row.sha256 or ""
 
-    def decide(decision: str, new_label: str | None = None, **more: Any) -> LabelTrust:
+    def decide(decision: str, new_label: str | None = None, **more: Any) -> LabelProbabilities:
         one = LabelDecision(sha256, "red", decision, new_label, **more)
-        return LabelTrust({one.key: one})
+        return LabelProbabilities({one.key: one})
 
     bulk = LabelDecision("a" * 64, "red", "set_aside", source="bulk", others_right=0.9, others_to=row.id)
-    after_bulk = LabelTrust({bulk.key: bulk})
-    assert LabelTrust({}).of(row) == (None, None)
+    after_bulk = LabelProbabilities({bulk.key: bulk})
+    assert LabelProbabilities({}).of(row) == (None, None)
     assert after_bulk.of(row) == (0.9, None)
     assert after_bulk.of(replace(row, id=row.id + 1)) == (None, None)  # it came later
     assert after_bulk.of(with_columns) == (0.6, "blue")
@@ -260,7 +260,7 @@ def test_trust_is_of_the_decision_else_of_the_column_else_of_the_last_bulk_accep
     assert decide("change", "green").of(row) == (1, None)  # by a person
     assert decide("change", "green", source="bulk", p_right=0.8).of(row) == (0.8, "red")
     same = replace(row, metadata_json=json.dumps({"p_right": 0.6, "given": "red"}))
-    assert LabelTrust({}).of(same) == (0.6, None)
+    assert LabelProbabilities({}).of(same) == (0.6, None)
 
 
 def issue(number: int, **more: Any) -> LabelIssue:
@@ -306,19 +306,19 @@ def test_every_issue_is_decided_by_its_probabilities_and_rare_labels_stay(built:
     ]
     done = plan(built, *items, at_least_right=0.985)
     assert decisions_of(done) == {1: "change", 2: "drop", 3: "set_aside", 6: "set_aside", 7: "set_aside"}
-    assert done.stay == 100 - 5
-    assert done.kept.images == 100 - 4
+    assert done.figures.stay == 100 - 5
+    assert done.figures.kept.images == 100 - 4
     right = 93 + 0.8 + 0.8 + 0.1  # of the others, of 1, of 5, and of the rare label that stays
-    assert done.kept.share == pytest.approx(right / 96)
-    assert [one.others_right for one in done.decisions] == [MOST_RIGHT] * 5  # none of the others is doubted
+    assert done.figures.kept.share == pytest.approx(right / 96)
+    assert [one.others_right for one in done.decisions] == [MAX_UNREVIEWED_P_RIGHT] * 5  # none of the others is doubted
     assert {one.image_id: one.p_right for one in done.left_open} == {4: pytest.approx(0.1), 5: pytest.approx(0.8)}
-    assert done.no_promise is not None  # these are 100 labels
+    assert done.figures.no_promise is not None  # these are 100 labels
     by_threshold = plan(built, *items, threshold=0.8)
     assert decisions_of(by_threshold) == {1: "change", 2: "drop", 3: "set_aside", 6: "set_aside"}
 
 
 @pytest.mark.parametrize(("kind", "decides"), [("wrong_label", True), ("rare_class", False), ("outlier", True)])
-def test_a_lower_share_decides_fewer_labels_and_none_that_is_rare(built: Path, kind: Kind, decides: bool) -> None:
+def test_a_lower_share_decides_fewer_labels_and_none_that_is_rare(built: Path, kind: IssueKind, decides: bool) -> None:
     items = [issue(number, kind=kind, suggestions=(("blue", 0.3),), p_none=0.2) for number in range(1, 4)]
     counts = [len(plan(built, *items, at_least_right=share).decisions) for share in (0.5, 0.9, 0.99)]
     assert counts == ([3, 3, 3] if decides else [0, 0, 0])
@@ -329,8 +329,8 @@ def test_what_a_person_or_an_earlier_accept_decided_counts_and_is_not_decided_ag
     by_bulk = LabelDecision(subject.sha256, subject.label, "change", "blue", 1, source="bulk", p_right=0.6)
     done = plan(built, issue(1), issue(2), decided=(by_bulk,))
     assert decisions_of(done) == {2: "change"}
-    assert done.kept.images == 100
-    assert done.kept.share == pytest.approx((98 + 0.6 + 0.8) / 100)
+    assert done.figures.kept.images == 100
+    assert done.figures.kept.share == pytest.approx((98 + 0.6 + 0.8) / 100)
 
 
 def test_decided_images_without_an_issue_and_images_that_are_gone_do_not_count_twice(built: Path) -> None:
@@ -338,9 +338,9 @@ def test_decided_images_without_an_issue_and_images_that_are_gone_do_not_count_t
     aside, kept = (subject.decide(decision) for subject, decision in ((one, "set_aside"), (other, "keep")))
     gone = LabelDecision("f" * 64, "red", "change", "blue", source="bulk", p_right=0.1)
     done = plan(built, issue(1), decided=(aside, kept, gone))
-    assert done.kept.images == 100 - 1  # of 100 that were checked one is set aside
-    assert done.stay == 100 - 3
-    assert done.kept.share == pytest.approx((97 + 0.8 + 1) / 99)
+    assert done.figures.kept.images == 100 - 1  # of 100 that were checked one is set aside
+    assert done.figures.stay == 100 - 3
+    assert done.figures.kept.share == pytest.approx((97 + 0.8 + 1) / 99)
 
 
 def test_an_outlier_with_a_rare_label_stays(built: Path) -> None:

@@ -13,7 +13,7 @@ from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.gallery.selection import Selection
 from index.labels.decided_labels import read_current_catalog
-from index.labels.decisions import PRESENT, DuplicateDecision, LabelDecision, Mark, Subject
+from index.labels.decisions import PRESENT, DuplicateDecision, ImageRef, LabelDecision, Mark
 from index.labels.steps import SavedSearch
 from index.markers import GALLERY_MARK
 from index.versions.annotations import added_folder, decisions_file
@@ -53,7 +53,7 @@ class Made:
     backup: Path
 
 
-def subjects_of(gallery: Path) -> dict[str, Subject]:
+def subjects_of(gallery: Path) -> dict[str, ImageRef]:
     return {
         os.path.basename(os.path.dirname(s.path)) + "/" + os.path.basename(s.path): s
         for s in read_all_subjects(Gallery.open(gallery))

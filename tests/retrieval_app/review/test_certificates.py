@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from index.gallery.gallery import Gallery
-from index.labels.decisions import MOST_RIGHT, DuplicateDecision
+from index.labels.decisions import MAX_UNREVIEWED_P_RIGHT, DuplicateDecision
 from index.writing.build import add_to_gallery
 from retrieval_app.commands.labels_command import labels
 from retrieval_app.label_tools.current_issues import find_current_issues
@@ -118,7 +118,7 @@ def test_other_changes_make_it_out_of_date(audit: Audit, change: str, tmp_path: 
         audit.review.decide([subject.decide("open")])
     elif change == "bulk":
         other = next(one for one in read_all_subjects(gallery) if one.key not in seen)
-        audit.review.decide([replace(other.decide("drop"), source="bulk", p_right=MOST_RIGHT)])
+        audit.review.decide([replace(other.decide("drop"), source="bulk", p_right=MAX_UNREVIEWED_P_RIGHT)])
     else:
         (tmp_path / "more" / "red").mkdir(parents=True)
         draw_image((9, 9, 9), seed=4321).save(tmp_path / "more" / "red" / "new.png")

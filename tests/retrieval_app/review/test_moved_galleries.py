@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from index.catalog.reader import read_catalog
-from index.catalog.rows import CatalogRow
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
@@ -19,6 +18,7 @@ from index.writing.build import build_gallery, update_gallery
 from index.writing.copying import copy_gallery
 from retrieval_app.review.jobs import Jobs
 from tests.conftest import draw_folder
+from tests.index.galleries import rows
 from tests.retrieval_app.review.test_jobs import WAIT_SECONDS, picture
 
 
@@ -46,13 +46,8 @@ def send(jobs: Jobs, seed: int, label: str | None = None) -> None:
     assert jobs.get(job.id).state == "done", jobs.get(job.id).message
 
 
-def rows_of(gallery: Path) -> list[CatalogRow]:
-    with read_catalog(find_version(gallery).folder / "catalog.sqlite") as catalog:
-        return list(catalog.rows())
-
-
 def state_of(gallery: Path) -> dict[int, tuple[str | None, str, str | None, str]]:
-    return {row.id: (row.sha256, row.status, row.label, row.path) for row in rows_of(gallery)}
+    return {row.id: (row.sha256, row.status, row.label, row.path) for row in rows(gallery)}
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +58,7 @@ def first(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Home:
     with served(home.gallery) as jobs:
         for seed, label in ((1, None), (2, "boot"), (3, "boot"), (4, None)):
             send(jobs, seed, label)
-        jobs.remove([next(row.id for row in rows_of(home.gallery) if row.label == "boot")])
+        jobs.remove([next(row.id for row in rows(home.gallery) if row.label == "boot")])
     return home
 
 

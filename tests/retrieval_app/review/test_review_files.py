@@ -17,14 +17,14 @@ from PIL import Image
 from index.errors import InputError, UnknownImageError
 from index.gallery.gallery import Gallery
 from index.images.image_files import decode_image
-from index.labels.decided_labels import LabelTrust
+from index.labels.decided_labels import LabelProbabilities
 from index.labels.decisions import (
     DuplicateDecision,
+    ImageRef,
     LabelDecision,
     LabelKey,
-    Subject,
     check_duplicate_decision,
-    find_images,
+    match_images,
     name_group,
 )
 from index.sources.reading import read_place
@@ -45,7 +45,7 @@ from tests.retrieval_app.review.conftest import HOSTILE, UNDECODABLE, build, ids
 from training.data.datasets import list_dataset
 
 A, B = "a" * 64, "b" * 64
-GROUP = (Subject(1, A, None, "/x/1.jpg"), Subject(2, A, None, "/x/2.jpg"), Subject(3, B, None, "/x/3.jpg"))
+GROUP = (ImageRef(1, A, None, "/x/1.jpg"), ImageRef(2, A, None, "/x/2.jpg"), ImageRef(3, B, None, "/x/3.jpg"))
 
 
 def test_a_group_has_the_same_name_in_any_order_and_another_with_one_more_copy() -> None:
@@ -73,18 +73,18 @@ def test_kept_images_are_found_by_path_and_else_by_their_bytes() -> None:
     renumbered = [replace(image, image_id=4 - image.image_id) for image in GROUP]  # 1 and 3 swap their ids
     assert decision.find_kept(renumbered) == (1, 2)
     decision = DuplicateDecision(GROUP, "duplicates", (1, 2))
-    moved = [Subject(11, A, None, "/y/1"), Subject(12, A, None, "/y/2"), Subject(13, B, None, "/y/3")]
+    moved = [ImageRef(11, A, None, "/y/1"), ImageRef(12, A, None, "/y/2"), ImageRef(13, B, None, "/y/3")]
     assert decision.find_kept(moved) == (11, 12)
-    deeper = [Subject(1, A, None, f"/deeper{GROUP[0].path}"), replace(GROUP[0], image_id=7)]
+    deeper = [ImageRef(1, A, None, f"/deeper{GROUP[0].path}"), replace(GROUP[0], image_id=7)]
     assert replace(decision, keep=(1,)).find_kept(deeper) == (7,)
 
 
 @pytest.mark.parametrize("folder", ["/x", "/elsewhere"])
 def test_many_equal_files_are_found_in_no_time(folder: str) -> None:
-    group = [Subject(number, A, None, f"/x/{number:03}.jpg") for number in range(600)]
-    here = [Subject(900 - number, A, None, f"{folder}/{number:03}.jpg") for number in range(600)]
+    group = [ImageRef(number, A, None, f"/x/{number:03}.jpg") for number in range(600)]
+    here = [ImageRef(900 - number, A, None, f"{folder}/{number:03}.jpg") for number in range(600)]
     begun = time.process_time()
-    assert find_images(group, here) == here
+    assert match_images(group, here) == here
     assert time.process_time() - begun < 3  # with time as the cube of their number, half a minute
 
 
@@ -123,7 +123,7 @@ def test_hostile_names_stay_the_names_of_the_files(hostile: Gallery) -> None:
 
 def test_a_group_that_is_not_what_was_decided_about_is_left_out(shop: Gallery) -> None:
     decision = decide_in(shop, ["red/0.jpg", "red/copy.jpg"], "duplicates", ["red/copy.jpg"])
-    stranger = Subject(900, "f" * 64, None, "/gone.jpg")
+    stranger = ImageRef(900, "f" * 64, None, "/gone.jpg")
     changed = tuple(replace(image, sha256="e" * 64) for image in decision.images)
     gone = [replace(decision, images=(*decision.images, stranger)), replace(decision, images=changed)]
     assert read(b"".join(stream_duplicate_file(shop, gone))) == []
@@ -131,7 +131,7 @@ def test_a_group_that_is_not_what_was_decided_about_is_left_out(shop: Gallery) -
 
 def write(gallery: Gallery, decisions: Mapping[LabelKey, LabelDecision], path: Path) -> Counter[str]:
     counts = Counter[str]()
-    path.write_bytes(b"".join(stream_label_file(gallery, LabelTrust(decisions), counts=counts)))
+    path.write_bytes(b"".join(stream_label_file(gallery, LabelProbabilities(decisions), counts=counts)))
     return counts
 
 

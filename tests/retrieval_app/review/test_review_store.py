@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from index.errors import InputError
-from index.labels.decisions import PRESENT, DuplicateDecision, LabelDecision, LabelKey, Mark, Subject, tag_field
+from index.labels.decisions import PRESENT, DuplicateDecision, ImageRef, LabelDecision, LabelKey, Mark, tag_field
 from index.labels.steps import SavedSearch, Step, read_held
 from index.versions.annotations import DECISIONS as FILE_NAME
 from retrieval_app.review.database import DecidedSinceError, ReviewError
@@ -23,7 +23,7 @@ from retrieval_app.review.review_store import ReviewStore
 
 ROOT = Path(__file__).parents[3]
 A, B, C = "a" * 64, "b" * 64, "c" * 64
-GROUP = (Subject(1, A, None, "/x/1\udce9.jpg"), Subject(2, B, None, "/x/2.jpg"))
+GROUP = (ImageRef(1, A, None, "/x/1\udce9.jpg"), ImageRef(2, B, None, "/x/2.jpg"))
 DECIDE_FOR_EVER = """
 import sys
 from pathlib import Path
@@ -290,15 +290,15 @@ def test_who_decided_and_how_probably_it_is_right_comes_back_and_goes_with_an_un
     store.decide([BULK, ASIDE])
     again = ReviewStore(store.path)
     assert set(meaning(again.label_decisions())) == {BULK, ASIDE, IMPORTED}
-    assert again.label_trust().others == (0.9, 7)
-    assert again.label_trust().decisions == again.label_decisions()
+    assert again.label_probabilities().others == (0.9, 7)
+    assert again.label_probabilities().decisions == again.label_decisions()
     undone = again.undo()
     assert undone is not None
     assert set(undone.labels) == {BULK, ASIDE}
-    assert again.label_trust().others == (0.7, 7)
+    assert again.label_probabilities().others == (0.7, 7)
     assert again.label_decisions()[BULK.key].p_right == 0.6
     again.undo()
-    assert (again.label_trust().others, again.label_decisions()) == (None, {})
+    assert (again.label_probabilities().others, again.label_decisions()) == (None, {})
 
 
 @pytest.mark.parametrize("wrong", [{"p_right": -0.1}, {"p_right": 1.1}, {"p_right": float("nan")}, {"source": "me"}])

@@ -136,7 +136,7 @@ def test_files_that_are_no_images_are_recorded_and_passed_over(pictures, tmp_pat
     paths += [tmp_path / "gone.jpg", tmp_path / "costly.png"]
     extracted = _extract(paths, tmp_path / "cache", extractor)
     assert extracted.rows.tolist() == [0, 3]
-    assert [(skipped.path.name, skipped.reason) for skipped in extracted.skipped] == [
+    assert [(path.name, problem.reason) for path, problem in extracted.skipped] == [
         ("empty.jpg", "empty-file"),
         ("text.jpg", "not-an-image"),
         ("torn.jpg", "corrupt"),

@@ -52,7 +52,7 @@ def test_files_without_a_class_folder_and_those_that_cannot_be_opened_are_left_o
     dataset = list_dataset(tmp_path)
     assert [record.label for record in dataset.records] == ["a"]
     assert f"not in a class folder of {tmp_path}: 1 (stray.png)" in caplog.text
-    assert [(skipped.path.name, skipped.reason) for skipped in dataset.skipped] == [("gone.png", "dangling-link")]
+    assert [(path.name, problem.reason) for path, problem in dataset.skipped] == [("gone.png", "dangling-link")]
 
 
 def test_a_csv_gives_paths_beside_it_with_their_labels(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def _extract(pictures: Path, machine: Machine) -> tuple[Tensor, list[str]]:
     preprocess = preprocess_for("squeezenet1_1", resize=40, crop=32, view="crop")
     extractor = Extractor(load_backbone("squeezenet1_1", "none"), preprocess, device=CPU, precision="float32")
     store, found = extract_together(sorted(pictures.rglob("*.jpg")), extractor=extractor, machine=machine)
-    return torch.from_numpy(store.load(found.hashes)), [skipped.path.name for skipped in found.skipped]
+    return torch.from_numpy(store.load(found.hashes)), [path.name for path, _ in found.skipped]
 
 
 def _take_steps(case: str) -> dict[str, Tensor]:

@@ -156,7 +156,7 @@ def test_every_image_of_a_batch_has_one_process(count: int, size: int) -> None:
 def test_alone_nothing_is_shared_and_everything_stays_as_it_is() -> None:
     rows, model = torch.zeros(3, 2, requires_grad=True), torch.nn.Linear(2, 2)
     assert current_team() is ALONE
-    assert ALONE.with_others(rows, 3) is rows
+    assert ALONE.gather_rows(rows, 3) is rows
     assert ALONE.share(model) is model
     assert ALONE.run_on_rank0(lambda: 7) == 7
     assert ALONE.part_of(5) == slice(0, 5)

@@ -49,7 +49,7 @@ class Budget:
         return time.perf_counter() - self._begun
 
     def limit_preparation(self, on_images: OnImages) -> OnImages:
-        """The same callback, which raises `OutOfTimeError` where a step of preparation would not end in time."""
+        """Callback that raises `OutOfTimeError` where a step of preparation would not end in time."""
         if self.limit_s is None:
             return on_images
         limit_s, first = self.limit_s - self.reserved_s, dict[str, tuple[float, int]]()
@@ -66,7 +66,7 @@ class Budget:
         return note
 
     def explain(self, end: OutOfTimeError) -> str:
-        """Why nothing is fine-tuned."""
+        """Reason why nothing is fine-tuned."""
         return (
             f"of --time-budget {self.text} preparation would take {end.seconds:.0f} s and the comparison at the end "
             f"{self.reserved_s:.0f} s, so nothing is fine-tuned: train anew with --time-budget "
@@ -122,7 +122,7 @@ class Budget:
         return planned if self.limit_s is None else max(done, round(done / self.elapsed))
 
     def at_least(self, epochs: int) -> int:
-        """Epochs between two evaluations or checkpoints: so many, or more where few images take many epochs."""
+        """Epochs between two evaluations or checkpoints; more where few images take many epochs."""
         return max(epochs, (self.epochs or 0) // MOST_EVALUATIONS)
 
     def ended_by(self, epoch: int) -> str | None:

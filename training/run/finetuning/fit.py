@@ -46,10 +46,10 @@ from training.run.phases import (
 from training.run.searches import embed_features
 
 Weights = dict[str, Tensor]
-"""Those that training moves, by name as `NetworkModel.moving` has them."""
-WARM_UP = 0.1  # of all steps
-_TICKS = 1000  # that a time budget has in the place of steps
-MAX_NORM = 5.0  # of the gradient; that of Proxy-Anchor is some 1 to 10
+"""Weights that training changes, by name, as `NetworkModel.moving` has them."""
+WARM_UP = 0.1  # share of all steps
+_TICKS = 1000  # steps that a time budget counts as
+MAX_NORM = 5.0  # greatest norm of the gradient; Proxy-Anchor has norms of some 1 to 10
 
 
 def copy_weights(model: NetworkModel) -> dict[str, Tensor]:
@@ -161,24 +161,24 @@ def backward_in_chunks(
 
 @contextmanager
 def on_first_interrupt(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` at the first Ctrl-C (SIGINT) while the block runs; the next one interrupts as usual.
+    """Call `stop` at the first Ctrl-C (SIGINT) while the block runs; the next one interrupts at once.
 
     Nothing changes outside of the main thread, which alone gets signals, and where a program handles SIGINT itself.
     """
-    usual = signal.default_int_handler
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not usual:
+    handler = signal.default_int_handler
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not handler:
         yield
         return
 
     def note(*_: object) -> None:
-        signal.signal(signal.SIGINT, usual)
+        signal.signal(signal.SIGINT, handler)
         stop()
 
     signal.signal(signal.SIGINT, note)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, usual)
+        signal.signal(signal.SIGINT, handler)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +273,7 @@ class FinetuneLoop:
         """Train until epochs or time budget end, or Ctrl-C ends it.
 
         Where preparation has used up the time budget, only the initial model has a score. Processes that train together
-        are interrupted as usual.
+        are interrupted at once.
         """
         penalty = self.l2_sp_penalty(self.start)
         with on_first_interrupt(self._stop) if self._team.size == 1 else nullcontext():
@@ -365,10 +365,10 @@ class FinetuneLoop:
         loss = backward_in_chunks(
             self._shared,
             views.to(self._device, non_blocking=True),
-            lambda own: self._loss(self._team.with_others(own[: part.stop - part.start], len(rows)), batch),
+            lambda own: self._loss(self._team.gather_rows(own[: part.stop - part.start], len(rows)), batch),
             chunk=self._options.micro_batch_size,
         )
-        self._team.agree(self._loss.parameters())
+        self._team.broadcast_gradients(self._loss.parameters())
         penalty()
         nn.utils.clip_grad_norm_([p for p in self.model.parameters() if p.requires_grad], MAX_NORM)
         self._optimizer.step()

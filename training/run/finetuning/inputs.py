@@ -62,7 +62,7 @@ def _time_step(model: NetworkModel, images: torch.Tensor) -> float:
     return (time.perf_counter() - started) / steps
 
 
-_SMALLER, _STEP = 0.7, 8  # of the crop's side; pixels
+_SMALLER, _STEP = 0.7, 8  # smaller views as a share of the crop's side; their step in pixels
 
 
 def plan_blocks(backbone: Backbone, config: TrainConfig, *, side: int) -> list[Block]:
@@ -128,7 +128,7 @@ _WAITING = 2  # batches that are drawn, beside those that threads are drawing
 
 
 class FinetuneInputs:
-    """Random views for training, and the usual view for evaluation.
+    """Random views for training, and the plain view for evaluation.
 
     Args:
         pixels: (N, R, R, 3) uint8.
@@ -186,7 +186,7 @@ class FinetuneInputs:
                 yield batch
 
     def read_features(self, rows: npt.NDArray[np.int64], *, progress: Progress = lambda *_: None) -> Tensor:
-        """(n, F) float32 features of the usual views by the current weights, on the CPU."""
+        """(n, F) float32 features of the plain views by the current weights, on the CPU."""
         parts, extractor = [], self._extractor
         for start in range(0, len(rows), BATCH_IMAGES):
             part = rows[start : start + BATCH_IMAGES]

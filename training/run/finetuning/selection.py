@@ -76,19 +76,19 @@ def _search(loop: FinetuneLoop, data: FinetuneData, alpha: float, progress: Prog
 def choose_alpha(found: Mapping[float, Parts]) -> float:
     """The alpha with the best MAP@R, if it leads `USUAL_ALPHA` by more than a standard error.
 
-    Of three equal ones that is another than the usual one a third of the time. Fewer than 5 classes can tell nothing.
+    Among three equal values, another one than the default wins a third of the time. Fewer than 5 classes show nothing.
     """
-    usual = found[USUAL_ALPHA]
-    if sum(len(np.unique(scores.labels)) for scores in usual.values()) < LEAST_CLASSES:
+    default = found[USUAL_ALPHA]
+    if sum(len(np.unique(scores.labels)) for scores in default.values()) < LEAST_CLASSES:
         return USUAL_ALPHA
-    leads = {alpha: measure_lead(parts, usual) for alpha, parts in found.items()}
+    leads = {alpha: measure_lead(parts, default) for alpha, parts in found.items()}
     best = max(leads, key=lambda alpha: leads[alpha][0])
     lead, error = leads[best]
     return best if lead > error else USUAL_ALPHA
 
 
 def choose_parts(parts: Parts, *, purpose: str) -> Parts:
-    """The part that `--for` names; all where that one could not be held out, or for both."""
+    """Part that `--for` names; all parts for `both`, or if that part could not be held out."""
     part = PARTS.get(purpose, "")
     return {part: parts[part]} if part in parts else parts
 

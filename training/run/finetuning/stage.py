@@ -71,7 +71,7 @@ class StageResult:
 
 @dataclass(frozen=True, slots=True)
 class FinetuneTask:
-    """What every process needs to fine-tune: data, initial confidences and options.
+    """Input of every process that fine-tunes: data, initial confidences and options.
 
     `width` is of the embedding, `side` of training views in pixels; `blocks` train.
     """
@@ -218,7 +218,7 @@ def prepare_loop(
     images, decoding, features = prepared.training.images, prepared.decoding, prepared.training.features
     assert decoding is not None
     paths = [image.path for image in images]
-    team.ask(help_decoding, paths, decoding, extractor.preprocess)
+    team.call_on_others(help_decoding, paths, decoding, extractor.preprocess)
     pixels = decode_images(
         paths,
         decoding,
@@ -243,7 +243,8 @@ def prepare_loop(
         begun = {name: tensor.detach().cpu() for name, tensor in pack_modules(loss=loss).items()}
         sent = replace(task, guidance=None if task.guidance is None else deepcopy(task.guidance).cpu())
         at_first = deepcopy(start).cpu()
-        team.ask(help_training, sent, decoding, SentExtractor.of(extractor), at_first, begun, model.precision)
+        sent_extractor = SentExtractor.of(extractor)
+        team.call_on_others(help_training, sent, decoding, sent_extractor, at_first, begun, model.precision)
     return open_loop(
         task,
         model,
@@ -365,7 +366,7 @@ def _compare_parts(found: Found, *, frozen: str, seed: int) -> dict[str, MethodC
 
 
 def _describe_task(task: FinetuneTask, prepared: PreparedData) -> dict[str, Any]:
-    """Report of fine-tuning: what it begins with."""
+    """First part of the report of fine-tuning: its inputs."""
     config, split, backbone, decoding = task.config, task.data.split, prepared.extractor.backbone, prepared.decoding
     assert decoding is not None
     device = prepared.extractor.device

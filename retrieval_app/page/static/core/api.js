@@ -112,7 +112,7 @@ export async function download(path, body = null, params = {}) {
 /** A thumbnail of an image of the gallery. */
 export const thumbnailUrl = (id, side = 256) => address(`images/${id}/thumbnail`, {side});
 
-/** What stands in the place of an image that cannot be shown. @type {(id?: number) => string} */
+/** Text in place of an image that cannot be shown. @type {(id?: number) => string} */
 export const imageProblem = () => 'No image available';
 
 /** The image itself, of at most 2048 pixels. */
@@ -133,7 +133,7 @@ export function gallery() {
   return described;
 }
 
-/** The same where a failure may be ignored: the frame shows it. @param {(facts: GalleryFacts) => void} use */
+/** Facts of the gallery where a failure may be ignored: the frame shows it. @param {(facts: GalleryFacts) => void} use */
 export const withGallery = use => gallery().then(use, () => {});
 
 /** What it is once its calibration is no longer on its way; null where the server is gone. */

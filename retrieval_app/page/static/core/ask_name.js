@@ -6,8 +6,8 @@ import {button, make, refill, shownText} from './dom.js';
 const MOST_CHARACTERS = 200;
 
 /**
- * Ask for a name; calls `done(name, action)` when the dialog is closed and the focus restored. `words(name, isNew)` says
- * what is going to happen; `others` are further buttons, whose names `action` is, else null; `more` stands below the field.
+ * Ask for a name; calls `done(name, action)` after the dialog is closed and the focus is restored. `words(name, isNew)` is
+ * the preview of the effect; `others` are further buttons, whose name becomes `action` (else null); `more` is below the field.
  *
  * @param {{
  *   title: string, field: string, placeholder: string, names: string[], run: string, head?: Child, more?: Child,

@@ -90,7 +90,7 @@ export function scoreChart({edges, same, different}) {
 }
 
 /**
- * Images by a measure, between rising `edges`; those of bins with the problem stand out. The bins are equally wide,
+ * Histogram of images by a measure, between ascending `edges`; bins with the problem stand out. All bins are equally wide,
  * also where the edges grow by a factor.
  *
  * @param {{title: string, edges: number[], counts: number[], marked: (middle: number) => boolean}} given

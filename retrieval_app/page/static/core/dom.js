@@ -5,10 +5,10 @@ import {icon} from './icons.js';
 export {icon};
 
 /**
- * An element: `make('a.chip', {href: '?', onclick: f}, 'text', node, [more])`, classes behind its tag, without properties
- * where it has none; a button does not submit a form unless it says so. Of these `class`, `dataset` and `style` (objects)
- * and `onNAME` functions are what they are called; others are attributes, where true means present and false, null or
- * undefined absent. Children that are null, undefined or false are left out.
+ * Element: `make('a.chip', {href: '?', onclick: f}, 'text', node, [more])`. Classes follow the tag; the properties may be
+ * omitted. `class`, `dataset` and `style` (objects) and `onNAME` functions are set as such; other properties are
+ * attributes: true means present, and false, null or undefined absent. Children that are null, undefined or false are
+ * left out. A button does not submit a form unless its `type` says so.
  *
  * @template {string} Tag
  * @param {Tag} tag
@@ -50,7 +50,7 @@ function fill(element, children) {
 }
 
 /**
- * The first element within `place` that fits, which the caller knows to be there.
+ * First element within `place` that matches; it must exist.
  *
  * @param {ParentNode} place
  * @param {string} selector
@@ -62,7 +62,7 @@ export function find(place, selector) {
 }
 
 /**
- * New children in place of the old ones; null, undefined and false are left out.
+ * Replace the children of an element; null, undefined and false are left out.
  *
  * @template {Element} Place
  * @param {Place} element
@@ -108,7 +108,7 @@ export function shownText(text) {
   );
 }
 
-/** The same as children of an element, in which a line may break behind the marks between words: `029.American_Crow`. */
+/** Text as children of an element, where a line may break behind the marks between words: `029.American_Crow`. */
 export const shownName = text =>
   shownText(text)
     .split(/(?<=[^_./-][_./-])(?=[^_./-])/)

@@ -106,7 +106,7 @@ function makeEstimate() {
 const shownSeconds = seconds =>
   seconds < 55 ? count(Math.max(5, 5 * Math.round(seconds / 5)), 'second') : count(Math.round(seconds / 60), 'minute');
 
-/** A failure in the place of the content, with a way to try again. @param {Error} error */
+/** Failure in place of the content, with a button to try again. @param {Error} error */
 export function showFailure(place, error, retry) {
   if (!(error instanceof ApiError)) console.error(error);
   refill(place, [

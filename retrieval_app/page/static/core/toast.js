@@ -16,7 +16,7 @@ export function announce(text) {
 
 /**
  * Show a message: `toast('Saved', {kind: 'good', action: {text: 'Undo', run: undo}})`. Kinds: 'info', 'good', 'bad'.
- * Those with an action or of kind 'bad' stay twice as long; returns the function that removes it.
+ * Messages with an action or of kind 'bad' stay twice as long; returns the function that removes the message.
  *
  * @param {string} text
  * @param {{kind?: 'info' | 'good' | 'bad', action?: Required<Pick<Action, 'text' | 'run'>> | null}} how

@@ -1,16 +1,16 @@
-// The points of the map on a canvas: what is seen of them, near and far. Knows nothing of labels, requests or the page.
+// Canvas of the map: draws points, zooms and selects. Independent of labels, requests and the page.
 
 import {listenToPointers} from './map_pointers.js';
 
-const THUMBS_SHOWN = 150; // at most so many points in view are drawn as images
+const THUMBS_SHOWN = 150; // most points in view that are drawn as images
 const THUMBS_KEPT = 600;
 const MOST_ZOOM = 400;
 const MARGIN = 28;
-const NEAR = 12; // pixels within which a point counts as pointed at
+const NEAR = 12; // pixels from the pointer to a hovered point
 const FINGER = 24;
 
 /**
- * Draw points, and tell what is pointed at.
+ * Draw points, and report hovered and chosen ones.
  *
  * points: {x, y} arrays in 0..1. show: {colour(i) -> css, thumb(i) -> address, isOn(i), isMarked(i), captions() -> [{x, y, text}]}.
  * on: {hover(i | -1, position), pick(i, touch), lasso([i]), move(view | null)}; positions are pixels on the canvas.
@@ -49,7 +49,7 @@ export function drawMap(canvas, points, show, on) {
   /** @param {number[]} at */
   const toMap = ([x, y]) => [(x - width / 2) / scale() + centre[0], (y - height / 2) / scale() + centre[1]];
 
-  // Colours are asked for again when the theme or what is shown changes; order: what is off lies below.
+  // Read the colours again after a change of the theme or of the shown points; points that are off lie below the others.
   function refresh() {
     const style = getComputedStyle(canvas);
     dot = style.getPropertyValue('--point-off').trim() || dot;

@@ -11,7 +11,7 @@ const GRID = 12;
 const NAMELESS = 'without a label';
 
 /**
- * Labels by size: [{name (null: none), place in `labels` or -1, amount, centre: [x, y], colour: 1..12, 0 without a label}].
+ * Labels by size: [{name (null: without a label), place: index in `labels` or -1, amount, centre: [x, y], colour: 1..12, 0 without a label}].
  * More colours are indistinguishable, so they repeat: each label takes the one that is farthest away from it.
  *
  * @param {GalleryMap} map
@@ -34,7 +34,7 @@ export function rankLabels(map) {
     });
 }
 
-/** The colour whose nearest label is farthest from a place; the first unused one. */
+/** The first unused colour, else the one whose nearest label is farthest away. */
 function farthestColour([x, y], centresOf) {
   const distances = centresOf.map(centres =>
     centres.reduce((nearest, [otherX, otherY]) => Math.min(nearest, Math.hypot(otherX - x, otherY - y)), Infinity),

@@ -103,7 +103,7 @@ export function drawConfusion(pairs) {
   return make('section.quality-card', [
     make('h3', 'Most often confused'),
     make('p.soft', [
-      'Given label → label of the first image found, and how often. Follow one to see the images; wrong labels among them can be mended under ',
+      'Given label → label of the first image found, and how often. Follow one to see the images; wrong labels among them can be fixed under ',
       make('a', {href: linkTo({view: 'labels'})}, 'Labels'),
       '.',
     ]),

@@ -1,7 +1,6 @@
 // Page of an audit: label issues are filtered, sorted and decided; the decisions become decisions.csv.
 
 const COLUMNS = ['path', 'sha256', 'label', 'decision', 'new_label'];
-const KEYS = ['keep', 'change', 'set_aside', 'drop'];
 
 export {}; // a module of its own
 
@@ -16,7 +15,7 @@ const items = data.items.map((item, row) => ({
   card: document.getElementById(`item-${row}`),
   text: [item.path, item.label, item.suggested ?? ''].join('\n').toLowerCase(),
 }));
-const filter = {verdict: items.some(item => item.verdict !== 'keep') ? 'issues' : 'all', state: 'open', pair: ['', '']};
+const filter = {verdict: items.every(item => item.is_undecided) ? 'all' : 'issues', state: 'open', pair: ['', '']};
 const list = find('.items');
 const {compare} = new Intl.Collator('en', {numeric: true});
 
@@ -58,7 +57,7 @@ function recall(from, name) {
 
 function checkEntry(entry, row) {
   const changed = entry.decision === 'change' ? entry.new_label.trim() : '';
-  if (!KEYS.includes(entry.decision) || !entry.sha256 || (entry.decision === 'change' && !changed)) {
+  if (!data.known_decisions.includes(entry.decision) || !entry.sha256 || (entry.decision === 'change' && !changed)) {
     throw new Error(`row ${row + 1}: expected keep, change with a new_label, set_aside or drop`);
   }
   return {...entry, new_label: changed};
@@ -103,7 +102,7 @@ window.addEventListener('beforeunload', event => {
 // The list: which items pass the filters, in which order, and what is decided about each.
 
 const ofVerdict = (item, verdict) =>
-  verdict === 'all' || (verdict === 'issues' ? item.verdict !== 'keep' : item.verdict === verdict);
+  verdict === 'all' || (verdict === 'issues' ? !item.is_undecided : item.verdict === verdict);
 
 /** The items that pass all filters but that of what is decided. */
 function choose() {
@@ -174,7 +173,7 @@ const matches = (item, node, {decision, new_label: label}) =>
 
 function accepted() {
   const least = Number(find('#least').value) / 100;
-  return choose().filter(item => item.p_error >= least && item.verdict !== 'keep' && !decisions.has(item.key));
+  return choose().filter(item => item.p_error >= least && !item.is_undecided && !decisions.has(item.key));
 }
 
 /** "17 labels change (about 14 of the new ones are right), 30 images are set aside, 5 are dropped". */
@@ -219,7 +218,7 @@ function goOn(item) {
 
 function acceptVerdict(item) {
   // `keep` is the verdict on a rare class or a near-duplicate that stays, even where the label is probably wrong.
-  const isOpen = item.verdict === 'keep' && item.p_error >= 0.5;
+  const isOpen = item.is_undecided && item.p_error >= 0.5;
   if (isOpen) tell('Look: no recommendation. L keeps the label, D sets the image aside, X drops it.');
   else decide(item, item.verdict, item.new_label ?? '');
 }

@@ -25,7 +25,7 @@ export const isLooking = (state = readState()) => state.view === 'labels' && Boo
 /** Show a class, or go back to the list with null. @param {string | null} label */
 export const lookAt = label => writeState({extra: {...readState().extra, look: label}});
 
-/** Fill `place`, which is shown instead of `list` while the address names a class; `past` has the steps to undo. */
+/** Fill `place`, which replaces `list` while the URL names a class; `past` has the steps to undo. */
 export function startLook(place, {list, past}) {
   /** @type {ClassLook | null} */
   let look = null;
@@ -120,7 +120,7 @@ class ClassLook {
     addEventListener('labels-decided', () => this.#coming.clear());
   }
 
-  /** Show a class; the same one anew where it is shown already. @param {string} label */
+  /** Show a class, or load it again if it is shown already. @param {string} label */
   async show(label) {
     const isOther = label !== this.#label;
     if (isOther) {
@@ -229,7 +229,7 @@ class ClassLook {
     ]);
   }
 
-  /** The marked ids of the class, or of what is left out. @param {'images' | 'left_out'} part */
+  /** Marked ids of the class, or of the images that are left out. @param {'images' | 'left_out'} part */
   #markedIn(part) {
     return (this.#shown?.[part] ?? []).map(image => image.id).filter(id => this.#marked.has(id));
   }
@@ -304,7 +304,7 @@ class ClassLook {
     });
   }
 
-  // The focus goes to the image that comes after those that left.
+  // The focus goes to the image after the ones that left.
   async #showAgain(ids = /** @type {number[]} */ ([])) {
     const nodes = [...this.body.querySelectorAll('.class-image')];
     const focused = this.#focusedId();

@@ -1,4 +1,4 @@
-// The classes to look at, those with the most wrong labels first, and which of them were looked at in this session.
+// Order of the classes to review, the most wrong labels first, and the classes that were reviewed in this session.
 
 import {gallery, get} from '../core/api.js';
 import {count, make, refill, shownText} from '../core/dom.js';

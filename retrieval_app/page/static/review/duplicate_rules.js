@@ -121,18 +121,18 @@ export function makeLeaks(changed, {canReview}) {
       body: make('p', `Of ${count(found.leaks, 'leak')}. Undo takes it back in one step; files stay as they are.`),
       actions: [
         {text: 'Cancel', class: 'quiet'},
-        {text: 'Apply', class: 'primary', run: () => mend({action, value, count: found.leaks})},
+        {text: 'Apply', class: 'primary', run: () => fix({action, value, count: found.leaks})},
       ],
     });
   }
-  async function mend(body) {
+  async function fix(body) {
     try {
       const {step, changed: leaks} = await post('leaks', body);
       const undo = async () => {
         await post(body.action === 'move' ? 'tags/undo' : 'duplicates/undo', {step}).catch(toastError);
         done();
       };
-      toast(`${count(leaks, 'leak')} mended`, {kind: 'good', action: {text: 'Undo', run: undo}});
+      toast(`${count(leaks, 'leak')} fixed`, {kind: 'good', action: {text: 'Undo', run: undo}});
       done();
     } catch (error) {
       toastError(error);

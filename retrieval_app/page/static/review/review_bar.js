@@ -14,18 +14,18 @@ const PATHS = 'paths';
 const STATES = {open: 'To decide', decided: 'Decided', set_aside: 'Set aside', all: 'All'};
 export const LIST_STATES = /** @type {const} */ (['open', 'decided', 'all']);
 export const LABEL_STATES = /** @type {const} */ (['open', 'decided', 'set_aside', 'all']);
-/** Those and the images that were drawn for a certificate. */
+/** States of a label list, with the images that were drawn for a certificate. */
 export const LABEL_LISTS = /** @type {const} */ ([...LABEL_STATES, 'sample']);
 
-/** In which state an item is. @param {{decision: {decision: string} | null}} item */
+/** State of an item. @param {{decision: {decision: string} | null}} item */
 export function stateOf({decision}) {
   if (!decision) return 'open';
   return decision.decision === 'set_aside' ? 'set_aside' : 'decided';
 }
 
 /**
- * The bar; states: those that there are; on: {state(name), undo()}; file: {path, text, after(headers, paths), hasPaths: its paths can be absolute or
- * relative, for users who may see absolute ones}; `update` takes the counts of the server.
+ * Bar of a list with its states, undo and download. on: {state(name), undo()}; file: {path, text, after(headers, paths), hasPaths:
+ * whether users who may see absolute paths choose between these and relative ones}; `update` takes the counts of the server.
  *
  * @param {{
  *   filters?: Child[], canReview: boolean, states?: readonly string[], on: {state: (name: string) => void, undo: () => void},
@@ -140,7 +140,7 @@ export function drawReadOnly(canReview) {
 }
 
 /**
- * An image large, in a dialog; `onKey(event)` gets the keys, `show` changes what is seen.
+ * Dialog with a large image; `onKey(event)` gets the keys, `show` changes the image.
  *
  * @param {{
  *   id: number, title: string, caption: Child, onKey?: (event: KeyboardEvent) => void, onClose?: (() => void) | null,

@@ -1,4 +1,4 @@
-// A working list: items come page by page, one of them is current, decisions show at once and reach the server in turn.
+// Working list: items load page by page, one is current, decisions show at once and reach the server one after the other.
 
 import {get, post} from '../core/api.js';
 import {isDialogOpen} from '../core/dialog.js';
@@ -10,7 +10,7 @@ import {stateOf} from './review_bar.js';
 import {announce, toast, toastError} from '../core/toast.js';
 import {onState} from '../core/url_state.js';
 
-const MOST = 200; // items that the server sends at once
+const MOST = 200; // items of one response
 const POLL_MS = 1500; // while it computes a newer list
 const QUIET_MS = 800; // without a key or a move of the pointer, before the list is changed in place
 let touchedAt = 0;
@@ -22,15 +22,15 @@ for (const name of ['keydown', 'pointerdown', 'pointerup', 'pointermove', 'wheel
  *   labels_differ?: boolean}} ListFilter */
 
 /**
- * The list in `place`, with the links below it in `more`.
+ * List in `place`, with the links below it in `more`.
  *
- * path: the list's route; area: of those that decide and undo; size: of a page; readFilter() -> {state, ...}: what the
- * address asks for; keyOf(item): its name; idsOf(item): the images an undo speaks of; drawItem(item) -> {node, redraw};
- * drawNothing(list); pack(changes) -> body of a decision; words(decision | null); onChange(list, answer?): counts are
- * others; onRecount(answer): the server counted after decisions; onMove(item); isBusy(): the list must not change now;
- * past: steps to undo, where others make some too.
+ * path: route of the list; area: prefix of the routes to decide and undo; size: items of a page; readFilter() -> {state,
+ * ...}: filter in the URL; keyOf(item): its key; idsOf(item): images that an undo names; drawItem(item) -> {node, redraw};
+ * drawNothing(list); pack(changes) -> body of a decision; words(decision | null); onChange(list, answer?): the counts have
+ * changed; onRecount(answer): the server counted again after decisions; onMove(item); isBusy(): whether the list must not
+ * change now; past: steps to undo, if other views add steps too.
  *
- * A newer list, such as one that knows what decisions teach, takes the place of the shown one by itself.
+ * A newer list, for instance after decisions have recalibrated the probabilities, replaces the shown one by itself.
  *
  * @template {{decision: Decision | null}} Item
  * @template {{decision: string}} Decision
@@ -83,7 +83,7 @@ export class ReviewList {
     return this.cards.get(this.#given.keyOf(item));
   }
 
-  /** Show what the server answered: alone, where it is `fresh`, or behind what is shown. */
+  /** Show an answer of the server: in place of the list if `fresh`, else behind it. */
   take(answer, fresh) {
     const {keyOf, drawItem, place} = this.#given;
     if (fresh) {
@@ -138,7 +138,7 @@ export class ReviewList {
     return this.items.filter(item => state === 'all' || stateOf(item) === state).length;
   }
 
-  /** What the server has of the list, from one place on. @returns {Promise<any>} */
+  /** Items of the list on the server, from an offset on. @returns {Promise<any>} */
   #ask(offset, limit = this.#given.size) {
     const parameters = /** @type {any} */ ({...this.filter, offset, limit});
     return this.#inTurn(() => get(this.#given.path, parameters));
@@ -302,8 +302,8 @@ export class ReviewList {
   }
 
   /**
-   * One step for undo that the server decides, about items that are shown or not; false, and nothing is done, where
-   * others would be decided than those of the body's digest.
+   * Decide on shown and other items as one step, which the server chooses; false without a change if its choice no longer
+   * has the body's digest.
    *
    * @param {'labels/accept' | 'duplicates/apply'} path
    */
