@@ -13,7 +13,7 @@ from index.versions.manifest import Manifest
 from index.versions.versions import read_current
 
 Runtime = Mapping[str, Any]
-"""As the manifest has it: `backend`, `precision`, and `agreement` with the usual runtime."""
+"""Runtime recorded in a manifest: `backend`, `precision`, and `agreement` with the usual runtime."""
 
 
 def usual_runtime_of(recorded: Runtime | None) -> str | None:
@@ -24,7 +24,7 @@ def usual_runtime_of(recorded: Runtime | None) -> str | None:
 
 
 def usual_runtime_in(gallery: Path) -> str | None:
-    """As `usual_runtime_of`, of a gallery folder; None without a readable gallery."""
+    """The default runtime of queries to a gallery folder; None without a readable gallery."""
     try:
         version = read_current(gallery)
         return None if version is None else usual_runtime_of(Manifest.read(version).runtime)

@@ -96,7 +96,7 @@ class Gallery:
 
     @property
     def without_decisions(self) -> "Gallery":
-        """The same version without decisions: with given labels and dropped images."""
+        """View of the version without decisions: with given labels and dropped images."""
         return self if self._given is None else self._given.view(self.output)
 
     def has_newest_decisions(self) -> bool:
@@ -104,7 +104,7 @@ class Gallery:
         return self.annotations.is_current(self.path)
 
     def read_decisions(self, *, wait_s: float = DECISIONS_WAIT_S) -> "Gallery":
-        """The same version with the label decisions of now; itself where none came since. Waits for other writers."""
+        """View of the version with the label decisions of now; itself where none came since. Waits for other writers."""
         given = self.without_decisions.view(SEMANTIC)
         annotations = self.annotations.read_again(self.path, given.catalog, wait_s=wait_s)
         if annotations.rows is self.decided:
@@ -117,7 +117,7 @@ class Gallery:
         return other.view(self.output)
 
     def view(self, output: str) -> "Gallery":
-        """The same version, searched by `semantic` similarity or for a `copy` of the image."""
+        """View of the version, searched by `semantic` similarity or for a `copy` of the image."""
         if output == self.output:
             return self
         if output not in self.manifest.outputs:
@@ -137,7 +137,7 @@ class Gallery:
         return other
 
     def for_label_errors(self) -> "Gallery":
-        """The same version, by the untrained vectors where it has them, to find label errors."""
+        """View of the version to find label errors in: by the untrained vectors where it has them."""
         return self.view(UNTRAINED) if UNTRAINED in self.manifest.outputs else self
 
     @property
@@ -296,7 +296,7 @@ class Gallery:
         return self.place_of(row)
 
     def place_of(self, row: CatalogRow) -> Place:
-        """As `place`, of a row."""
+        """Place of the bytes of a row's image; an InputError where they are gone."""
         source = self.sources.get(row.source)
         if source is None or not stays_inside(source, row.archive or row.path):
             raise InputError(
@@ -424,7 +424,7 @@ class _OpenedCatalog:
             yield catalog
 
     def find(self, ids: Iterable[int]) -> dict[int, CatalogRow]:
-        """As `Catalog.find`, without decisions; cached, because reading the file takes as long as a search."""
+        """Indexed rows of known ids, without decisions, by id; cached, because reading the file takes as long as a search."""
         wanted = list(ids)
         rows = {image_id: row for image_id in wanted if (row := self._rows.get(image_id)) is not None}
         if missing := [image_id for image_id in wanted if image_id not in rows]:

@@ -94,7 +94,7 @@ def is_worth_tuning(counts: Mapping[str, Any], beside: int) -> bool:
 
 
 def find_unfinished(path: Path) -> dict[str, int] | None:
-    """Of a stopped or running command, `done` of `found` items, 0 of 0 where it is unknown; None without one."""
+    """Progress of a stopped or running command, `done` of `found` items, 0 of 0 if unknown; None without one."""
     folder = path / "building"
     if not folder.is_dir():
         return None

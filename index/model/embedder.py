@@ -62,7 +62,7 @@ class Embedder:
         self.usual_batch = _GPU_BATCH if self.on_gpu else _CPU_BATCH
 
     def with_outputs(self, *outputs: str) -> "Embedder":
-        """The same opened model with other outputs."""
+        """View of the opened model with other outputs."""
         if missing := [name for name in outputs if name not in self.contract.widths]:
             problem = f"the model answers by {', '.join(self.contract.widths)}, not by {missing[0]}"
             raise InputError(problem, at=self.path)
@@ -94,7 +94,7 @@ class Embedder:
         return vectors
 
     def embed_padded(self, pixels: Pixels, *, batch_size: int) -> Vectors:
-        """As `embed_batch`, padded with black images to `batch_size`, so that the runtime plans for one shape."""
+        """Embeddings of a batch, padded with black images to `batch_size`, so that the runtime plans for one shape."""
         count = len(pixels)
         if count > batch_size:
             raise ValueError(f"{count} images are more than a batch of {batch_size}")

@@ -86,7 +86,7 @@ class GalleryApp(gr.Blocks):
         self.queue(max_size=_WAITING, default_concurrency_limit=_AT_ONCE)
 
     def launch(self, *args: Any, **options: Any) -> Any:
-        """As `gr.Blocks.launch`."""
+        """Launch as `gr.Blocks.launch` does, with limits of uploads, themes and styles."""
         limits = {"max_file_size": self._answers.engine.config.max_upload_bytes}
         return super().launch(*args, **{**_LAUNCH, **limits, **options})
 

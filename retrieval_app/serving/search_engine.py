@@ -204,11 +204,11 @@ class Engine:
     async def look_up(
         self, function: Callable[Arguments, Value], *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Value:
-        """As `run`, for the evaluation of filters: it may take seconds, and no thumbnail waits for it."""
+        """The value of a function that may take seconds, as filters do, in a pool for which no thumbnail waits."""
         return await self._wait(self._lookups.submit(partial(function, *args, **kwargs)))
 
     async def run_costly(self, function: Callable[[], Value]) -> Value:
-        """As `run`, for decodes that may cost much: one at a time, and nothing else waits for them."""
+        """The value of a decode that may cost much: one at a time, and nothing else waits for them."""
         return await self._wait(self._costly.submit(function))
 
     async def _wait(self, future: Future[Value]) -> Value:

@@ -28,6 +28,7 @@ from training.run.holdout import Split, plan_fold_searches
 
 GALLERY = 10  # images of a class that those held out of it search: enough to compare weights, at a third of the cost
 ALPHAS = (0.25, 0.5, 0.75)  # interpolations of the weights that are compared
+_POOLED_FROM = 0.1  # estimated share of wrong labels from which posteriors of a refresh are pooled
 Embed = Callable[[np.ndarray], Floats]
 """(n,) row numbers to (n, D) float32 unit rows."""
 
@@ -54,10 +55,10 @@ class FinetuneData:
         return LabelledFeatures(features, self.labels[rows], copies, groups)
 
     def with_held_out_posteriors(self, features: Floats) -> "FinetuneData":
-        """The same with posteriors by (N, F) fine-tuned features for the held-out images.
+        """Copy in which posteriors by (N, F) fine-tuned features replace those of the held-out images.
 
-        Posteriors by one network's features favour its embedding. For images that train, those by frozen features stay:
-        a network that learnt their wrong labels takes these for right.
+        Posteriors by one network's features favour its embedding. Images that train keep those by frozen features: the
+        network has memorised wrong labels among them, and would call these right.
         """
         if self.posteriors is None:
             return self
@@ -135,7 +136,7 @@ def pack_confidences(confidences: Confidences | None) -> dict[str, Tensor]:
 
 
 def unpack_confidences(tensors: dict[str, Tensor]) -> Confidences | None:
-    """From `pack_confidences`."""
+    """Confidences from the tensors of `pack_confidences`."""
     top = [tensors.get(f"confidences.top.{name}") for name in TopConfidences.__slots__]
     kept = [part for part in top if part is not None]
     return TopConfidences(*kept) if kept else tensors.get("confidences.confidences")
@@ -146,7 +147,9 @@ def reestimate_confidences(
 ) -> Confidences | None:
     """Posteriors of the images that train, by the features of the network, among all images and classes.
 
-    They are pooled with the `initial` ones, by frozen features: those of a network in training become overconfident.
+    Where at least a tenth of the labels is estimated to be wrong, they are pooled with the `initial` ones, by frozen
+    features: those of a network in training become overconfident. Where nearly all labels are right, frozen features
+    would take images from their class from which the network learns most.
     """
     train, count = data.split.train, len(data.labels)
     classes, numbers = np.unique(data.labels[train], return_inverse=True)
@@ -167,4 +170,6 @@ def reestimate_confidences(
     else:
         top = TopConfidences.of([found]) if isinstance(found, Tensor) else found
         placed = top.place(torch.from_numpy(train), torch.from_numpy(classes), count=count)
-    return placed if initial is None else pool_posteriors(initial, placed, class_count=data.class_count)
+    if initial is None or (estimated.noise_rate or 0) < _POOLED_FROM:
+        return placed
+    return pool_posteriors(initial, placed, class_count=data.class_count)
