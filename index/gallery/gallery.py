@@ -104,7 +104,7 @@ class Gallery:
         return self.annotations.is_current(self.path)
 
     def read_decisions(self, *, wait_s: float = DECISIONS_WAIT_S) -> "Gallery":
-        """View of the version with the label decisions of now; itself where none came since. Waits for other writers."""
+        """View of the version with the newest label decisions; itself where none came since. Waits for writers."""
         given = self.without_decisions.view(SEMANTIC)
         annotations = self.annotations.read_again(self.path, given.catalog, wait_s=wait_s)
         if annotations.rows is self.decided:
@@ -424,7 +424,7 @@ class _OpenedCatalog:
             yield catalog
 
     def find(self, ids: Iterable[int]) -> dict[int, CatalogRow]:
-        """Indexed rows of known ids, without decisions, by id; cached, because reading the file takes as long as a search."""
+        """Indexed rows of known ids, without decisions, by id; cached, as reading them takes as long as a search."""
         wanted = list(ids)
         rows = {image_id: row for image_id in wanted if (row := self._rows.get(image_id)) is not None}
         if missing := [image_id for image_id in wanted if image_id not in rows]:

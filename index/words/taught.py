@@ -281,6 +281,6 @@ class TaughtWords:
         return math.sqrt(max(float(direction @ self._covariance @ direction), 0.0))
 
     def _spread_of_photos(self) -> float:
-        """Standard deviation of the inner products with a photo of the gallery, in the mean: E[x C x] = trace(C C) + m C m."""
+        """Standard deviation of the inner products with a photo, on average: E[x C x] = trace(C C) + m C m."""
         covariance = self._covariance
         return math.sqrt(float((covariance**2).sum()) + self._spread(self._mean) ** 2)
