@@ -24,16 +24,16 @@ from index.arrays import Doubles, Ids, Vectors
 from index.errors import InputError
 from index.progress import Progress, no_progress
 from index.words.words import split_query, text_wanted
-from index.words.written import WrittenWords
+from index.words.written import FEWEST, WrittenWords
 
 _SHARPNESS = 8
 _RIDGES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)  # times the mean variance
 _MOST_SAMPLED = 20_000  # images for mean and covariance
 _MOST_COMPARED = 1000  # images with a word, and others, that its check compares
 _MOST_WORDS = 100  # that choose the ridge
+_FIRST = 2.0  # more than any cosine: those with a rare word, whose looks are those of another one, come first
 UNWANTED_WEIGHT = 0.4  # as of an image that a query shall be less like
 LooksBy: TypeAlias = Literal["taught", "text tower"]
-FEWEST = 3  # images from which a word is learnt
 _BEYOND_CHANCE = 3.0  # standard errors
 
 
@@ -133,6 +133,9 @@ class TaughtWords:
         stands_for = {word: self.written.understand(word) for word in words}
         understood = {word: tuple(others) for word, others in stands_for.items()}
         written = self.written.find_all(words)
+        is_read_otherwise = any(word in self.written.counts and word not in stands_for[word] for word in words)
+        if not len(written):
+            written = self.written.find_terms(understood.values())
         ids, targets = self._weigh([others for others in stands_for.values() if others])
         looks = self._learn(ids, targets) if len(ids) else None
         if embed is not None:
@@ -149,7 +152,7 @@ class TaughtWords:
             elif len(others):
                 vector -= UNWANTED_WEIGHT * self._scale(self._learn(others, targets).direction)
         norm = float(np.linalg.norm(looks.direction)) or 1.0
-        least, bonus = looks.middle / norm, looks.gap / 4 / norm
+        least, bonus = looks.middle / norm, _FIRST if is_read_otherwise else looks.gap / 4 / norm
         return WordQuery(understood, written, vector.astype(np.float32), looks.by, least, bonus)
 
     def _scale(self, direction: Doubles) -> Doubles:

@@ -26,6 +26,8 @@ _CREATE = (  # without positions and texts: 70 bytes an image
 )
 _MOST_SIMILAR = 5  # words that stand for an unknown one
 _LEAST_OVERLAP = 0.4  # Dice coefficient of the n-grams of similar words
+_MORE_FREQUENT = 10  # times as many images has a word that a rare one is taken for
+FEWEST = 3  # images from which a word is learnt
 _PREFIX_FROM = 2  # characters of half a word
 
 
@@ -73,32 +75,47 @@ class WrittenWords:
     def find(self, terms: Iterable[str]) -> Ids:
         """(n,) rising ids of the images with one of some terms: words, or beginnings of words with a * behind them."""
         query = " OR ".join(map(_quote, terms))
+        if not query:
+            return self._shown[:0]
         return np.sort(self._ask(f"SELECT rowid FROM {TABLE} WHERE {TABLE} MATCH ?", query))
 
     def understand(self, word: str) -> dict[str, float]:
         """Terms of the texts that a query's word stands for, with their similarity in 0..1; empty for an unknown one.
 
-        The word itself; else all words that begin with it; else those of about the same n-grams.
+        The word itself; else all words that begin with it; else those of about the same n-grams. Words of fewer than
+        `FEWEST` images, which text recognition misreads in great number, give way to much more frequent similar ones.
         """
-        if word in self.counts:
+        count = self.counts.get(word, 0)
+        if count >= FEWEST:
             return {word: 1.0}
-        if len(word) >= _PREFIX_FROM and any(other.startswith(word) for other in self.counts):
-            return {word + "*": 1.0}
-        similar = self.similar(word, least=_LEAST_OVERLAP)
-        similar |= {other: 1.0 for other in self._terms if sorted(other) == sorted(word)}  # letters that changed places
+        if len(word) >= _PREFIX_FROM:
+            longer = [images for other, images in self.counts.items() if other.startswith(word)]
+            if len(longer) > (count > 0) and sum(longer) >= FEWEST:
+                return {word + "*": 1.0}
+        similar = self.similar(word, least=_LEAST_OVERLAP, images=_MORE_FREQUENT * count)
         best = max(similar.values(), default=0.0)
+        if count and not best:
+            return {word: 1.0}
         return {other: overlap for other, overlap in similar.items() if overlap >= 0.9 * best}
 
-    def similar(self, word: str, *, least: float) -> dict[str, float]:
-        """The words of the texts with the most n-grams in common, and the Dice coefficient, falling."""
-        grams = list_grams(word)
-        shared = np.bincount(
-            np.concatenate([self._by_gram[gram] for gram in sorted(grams) if gram in self._by_gram] or [[]]).astype(
-                int
-            ),
-            minlength=len(self._terms),
-        )
+    def find_terms(self, terms: Iterable[Iterable[str]]) -> Ids:
+        """(n,) rising ids of the images with one term of each of some words; of a word without terms none."""
+        found: Ids = self._shown
+        for some in terms:
+            found = np.intersect1d(found, self.find(some), assume_unique=True)
+        return found
+
+    def similar(self, word: str, *, least: float, images: int = 0) -> dict[str, float]:
+        """Words of so many images with the most n-grams in common, and the Dice coefficient, descending.
+
+        It is 1 for words whose letters changed places.
+        """
+        grams, shared = list_grams(word), np.zeros(len(self._terms))
+        for gram in sorted(grams & self._by_gram.keys()):
+            shared[self._by_gram[gram]] += 1
         dice = 2 * shared / (self._gram_counts + len(grams))
+        dice[[sorted(other) == sorted(word) for other in self._terms]] = 1
+        dice[[self.counts[other] < images or other == word for other in self._terms]] = 0
         order = np.argsort(-dice, kind="stable")[:_MOST_SIMILAR]
         return {self._terms[place]: float(dice[place]) for place in order if dice[place] > least}
 
