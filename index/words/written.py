@@ -26,7 +26,8 @@ _CREATE = (  # without positions and texts: 70 bytes an image
 )
 _MOST_SIMILAR = 5  # words that stand for an unknown one
 _LEAST_OVERLAP = 0.4  # Dice coefficient of the n-grams of similar words
-_MORE_FREQUENT = 10  # times as many images has a word that a rare one is taken for
+_SWAPPED = 0.6
+_MORE_FREQUENT = 10  # times as many images has a word that a rare or misspelt one is taken for
 FEWEST = 3  # images from which a word is learnt
 _PREFIX_FROM = 2  # characters of half a word
 
@@ -93,10 +94,11 @@ class WrittenWords:
             if len(longer) > (count > 0) and sum(longer) >= FEWEST:
                 return {word + "*": 1.0}
         similar = self.similar(word, least=_LEAST_OVERLAP, images=_MORE_FREQUENT * count)
-        best = max(similar.values(), default=0.0)
-        if count and not best:
-            return {word: 1.0}
-        return {other: overlap for other, overlap in similar.items() if overlap >= 0.9 * best}
+        if not similar:
+            return {word: 1.0} if count else {}
+        most = max(self.counts[other] for other in similar)
+        frequent = {other: dice for other, dice in similar.items() if _MORE_FREQUENT * self.counts[other] >= most}
+        return {other: dice for other, dice in frequent.items() if dice >= 0.9 * max(frequent.values())}
 
     def find_terms(self, terms: Iterable[Iterable[str]]) -> Ids:
         """(n,) rising ids of the images with one term of each of some words; of a word without terms none."""
@@ -108,13 +110,14 @@ class WrittenWords:
     def similar(self, word: str, *, least: float, images: int = 0) -> dict[str, float]:
         """Words of so many images with the most n-grams in common, and the Dice coefficient, descending.
 
-        It is 1 for words whose letters changed places.
+        It is `_SWAPPED` at least for words whose letters changed places.
         """
         grams, shared = list_grams(word), np.zeros(len(self._terms))
         for gram in sorted(grams & self._by_gram.keys()):
             shared[self._by_gram[gram]] += 1
         dice = 2 * shared / (self._gram_counts + len(grams))
-        dice[[sorted(other) == sorted(word) for other in self._terms]] = 1
+        swapped = [sorted(other) == sorted(word) for other in self._terms]
+        dice[swapped] = np.maximum(dice[swapped], _SWAPPED)
         dice[[self.counts[other] < images or other == word for other in self._terms]] = 0
         order = np.argsort(-dice, kind="stable")[:_MOST_SIMILAR]
         return {self._terms[place]: float(dice[place]) for place in order if dice[place] > least}
