@@ -120,6 +120,7 @@ def evaluate(
     where: Condition | str | None = None,
     groups: str | None = None,
     k: Iterable[int] = (1, 2, 4, 8, 16),
+    exact: bool = False,
     progress: Progress = no_progress,
     scoring: Progress = no_progress,
 ) -> Evaluation:
@@ -134,6 +135,7 @@ def evaluate(
         groups: the metadata, or the column, that defines the groups of the grouped evaluation; None: `group`, where
             there is one, else groups are found.
         k: the K of Recall@K.
+        exact: ask all queries, also where they are so many that a sample of 20,000 would be asked.
         progress, scoring: called with (done, total) images that are embedded, and queries that are scored.
     """
     from index.evaluation.evaluate import embed_labelled, evaluate_images, read_members
@@ -160,7 +162,7 @@ def evaluate(
     if query is not None:
         embedder = opened.embedder if model is None else embedder
         queries = embed_labelled(as_path(query, "query"), embedder=embedder, progress=progress)
-    return evaluate_images(members, queries=queries, ks=ks, scoring=scoring)
+    return evaluate_images(members, queries=queries, ks=ks, exact=exact, scoring=scoring)
 
 
 def _as_sources(sources: str | Path | Sequence[str | Path]) -> list[str | Path]:

@@ -26,7 +26,7 @@ from index.progress import Progress
 if TYPE_CHECKING:
     from index.filters.condition import Condition
 
-EVERY_S = 30.0  # between two lines of progress
+FIRST_S, EVERY_S = 2.0, 30.0  # until the first line of progress, and between two lines
 
 Command = Callable[..., Any]
 PATH = click.Path(path_type=Path, readable=False)
@@ -309,7 +309,7 @@ class BeginBar(Protocol):
 
 
 def _report_lines(description: str, *, unit: str = "images") -> Progress:
-    """Lines on stderr: every half a minute of a stage, begun by its first report, and at the end of a longer one."""
+    """Lines on stderr: after two seconds of a stage, every half a minute of it, and at its end if it had one."""
     times: list[float] = []  # of the beginning, and of each line
 
     def report(done: int, total: int) -> None:
@@ -317,10 +317,11 @@ def _report_lines(description: str, *, unit: str = "images") -> Progress:
         times[:] = times or [now]
         seconds = now - times[0]
         if total and done >= total:
+            is_told = len(times) > 1
             times.clear()
-            if seconds >= EVERY_S:
+            if is_told:
                 click.echo(f"{description}: {total:,} {unit} in {seconds:.0f} s", err=True)
-        elif now - times[-1] >= EVERY_S:
+        elif now - times[-1] >= (EVERY_S if len(times) > 1 else FIRST_S):
             times.append(now)
             share = f"{done:,} of {total:,}" if total else f"{done:,}"
             left = f", some {seconds * (total - done) / done:.0f} s left" if total and done else ""

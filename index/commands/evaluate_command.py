@@ -64,14 +64,16 @@ _MIN_LABELS_TO_RANK = 6  # below it a list of the worst would be nearly all labe
     show_default=True,
     help="The K of Recall@K, 1 always included.",
 )
+@click.option("--exact", is_flag=True, help="Ask all queries, also if there are more than 20,000.")
 @backend_option
 @output_options
 @help_all_option
 def evaluate(*, gallery: Path | None, model: Path | None, as_json: bool, **options: Any) -> None:
     """Measure how well a gallery or a model finds images of the same label: Recall@K, MAP@R and R-precision.
 
-    Every labelled image is a query for all others, by exact search; with --query, the images of that source are the
-    queries. Recall@1 and MAP@R have 95 % intervals over queries. --json has the Recall@1 of each label.
+    Every labelled image is a query for all others, by exact search; of more than 20,000 a sample, of each label in
+    proportion. With --query, the images of that source are the queries. Recall@1 and MAP@R have 95 % intervals over
+    queries. --json has the Recall@1 of each label.
 
     Photos of one scene find each other whatever they show. So where groups are known or found, Recall@1 is also given
     grouped: no image finds one of its own group.
@@ -119,7 +121,9 @@ def _describe_evaluation(evaluation: Evaluation) -> str:
     classes = len(evaluation.per_class)
     rows.append(("Class mean", _percent(scores.mean_class_recall(1)), f"of Recall@1 over {classes:,} labels"))
     lone = f" ({scores.lone_queries:,} more have no other image of their label)" if scores.lone_queries else ""
-    lines = [*align(rows, right={1}), f"over {scores.queries:,} queries{lone}; in brackets 95 % intervals"]
+    every = evaluation.sampled_from
+    sample = "" if every is None else f", a sample of {every:,} (--exact asks all)"
+    lines = [*align(rows, right={1}), f"over {scores.queries:,} queries{sample}{lone}; in brackets 95 % intervals"]
     lines += _describe_grouped(evaluation)
     if evaluation.skipped:
         lines.append(f"skipped files: {evaluation.skipped:,}")

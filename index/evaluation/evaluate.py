@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from index.arrays import UNLABELLED, Ids, Mask, Vectors
+from index.arrays import UNLABELLED, Ids, Labels, Mask, Vectors
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.duplicates.near_duplicates import Fingerprint, ReadVectors, find_gallery_duplicates
 from index.embedding.engine import ThreadedEngine
@@ -28,6 +28,7 @@ from index.sources.table_rows import read_column, read_labels
 from index.text import printable_path
 
 logger = logging.getLogger(__name__)
+MOST_QUERIES = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,16 @@ class GroupedScores:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Evaluation of labelled images; `skipped` counts unusable files, `grouped` is None where there are no groups."""
+    """Evaluation of labelled images; `skipped` counts unusable files, `grouped` is None where there are no groups.
+
+    `sampled_from` is the number of all queries where only a sample of them was asked.
+    """
 
     scores: RetrievalScores
     per_class: dict[str, ClassScore]
     skipped: int
     grouped: GroupedScores | None = None
+    sampled_from: int | None = None
 
     @property
     def is_flattered(self) -> bool:
@@ -72,6 +77,7 @@ class Evaluation:
             **self.scores.to_json(),
             "mean_class_recall_at_1": self.scores.mean_class_recall(1),
             "skipped": self.skipped,
+            "sampled_from": self.sampled_from,
             "grouped": None if self.grouped is None else self.grouped.to_json(),
             "per_class": {name: asdict(score) for name, score in self.per_class.items()},
         }
@@ -106,16 +112,19 @@ def evaluate_images(
     queries: LabelledImages | None = None,
     groups: Groups | None = None,
     ks: Sequence[int],
+    exact: bool = False,
     scoring: Progress = no_progress,
 ) -> Evaluation:
     """Scores of the queries among the labelled members; unlabelled results would be neither right nor wrong.
+
+    Of more than `MOST_QUERIES` members a sample by label is asked, unless `exact`.
 
     `queries` are images from elsewhere, which find every labelled member; None: members, each without itself. `groups`
     are of the members; None finds them. Recall@K is for the `ks` and 1.
     """
     every_label, names = number_labels(members.labels)
     rows = np.flatnonzero(every_label != UNLABELLED)
-    gallery = Labelled(members.vectors[rows], every_label[rows], members.ids[rows])
+    gallery, sampled_from = Labelled(members.vectors[rows], every_label[rows], members.ids[rows]), None
     if queries is not None:
         number: dict[str | None, int] = {None: UNLABELLED, **{name: place for place, name in enumerate(names)}}
         # Other labels get numbers above, so that they count as lone.
@@ -123,6 +132,8 @@ def evaluate_images(
         asked = Labelled(queries.vectors, np.array(numbers, dtype=np.int64))
     else:
         rows = rows if members.are_queries is None else rows[members.are_queries[rows]]
+        if len(rows) > MOST_QUERIES and not exact:
+            sampled_from, rows = len(rows), sample_by_label(rows, every_label, count=MOST_QUERIES)
         asked = Labelled(members.vectors[rows], every_label[rows], members.ids[rows])
     ks = sorted({1, *ks})
     scores = score_retrieval(asked, gallery, ks=ks, progress=scoring)
@@ -141,7 +152,15 @@ def evaluate_images(
         per_class={names[label]: ClassScore(counts[label], recall[label]) for label in recall},
         skipped=members.skipped + (0 if queries is None else queries.skipped),
         grouped=grouped,
+        sampled_from=sampled_from,
     )
+
+
+def sample_by_label(rows: Ids, labels: Labels, *, count: int) -> Ids:
+    """`count` of (n,) rows, ascending: at random, of each label in proportion to its rows."""
+    by_label = np.lexsort((np.random.default_rng(0).random(len(rows)), labels[rows]))
+    every = (np.arange(count) * (len(rows) / count)).astype(np.int64)
+    return np.sort(rows[by_label[every]])
 
 
 def embed_labelled(

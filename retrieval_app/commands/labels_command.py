@@ -76,7 +76,8 @@ def issues(place: Path, limit: int, kind: str | None, as_json: bool) -> None:
 
     if kind not in (None, *KINDS):
         raise click.UsageError(f"--kind: expected one of {', '.join(KINDS)}, got {kind!r}")
-    issues, (left, low, high) = list_issues(place)
+    with progress_bars() as begin:
+        issues, (left, low, high) = list_issues(place, begin("Checking labels"))
     proposals = sum(one.kind == PROPOSAL for one in issues.items)
     found = [one for one in issues.items if (one.kind != PROPOSAL if kind is None else one.kind == kind)]
     found.sort(key=lambda one: one.decision is not None)  # undecided ones first
@@ -147,7 +148,8 @@ def export(place: Path, targets: tuple[tuple[str, Path], ...], as_json: bool) ->
     if (place / "audit.csv").exists():
         scored, confidences = read_audited(place), None
     else:
-        scored, confidences = score_gallery(Gallery.open(place))
+        with progress_bars() as begin:
+            scored, confidences = score_gallery(Gallery.open(place), begin("Checking labels"))
     files = list[Path]()
     for name, path in targets:
         is_cleanlab = name == "cleanlab"

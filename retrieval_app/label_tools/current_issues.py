@@ -36,7 +36,7 @@ from retrieval_app.review.subjects import find_subjects, read_all_subjects
 DECISIONS_NAME = "decisions.csv"
 
 
-def list_issues(place: Path) -> tuple[LabelIssues, tuple[float, float, float]]:
+def list_issues(place: Path, progress: Progress = no_progress) -> tuple[LabelIssues, tuple[float, float, float]]:
     """Label issues with their decisions; the estimated number of wrong labels after these, with a 95 % interval."""
     if (place / "audit.csv").exists():
         audited = read_audited(place)
@@ -47,7 +47,7 @@ def list_issues(place: Path) -> tuple[LabelIssues, tuple[float, float, float]]:
         listed = [one for one in audited.items if one.p_error >= MIN_P_ERROR]
         return collect_issues(listed, checked=len(errors), errors=sum(errors)), (left, left, left)
     gallery = Gallery.open(place)
-    issues, _, decisions = find_current_issues(gallery)
+    issues, _, decisions = find_current_issues(gallery, progress)
     counted = label_issues.count_errors_left(gallery, issues, decisions)
     return replace(issues, items=locate_images(gallery, issues.items)).with_decisions(decisions), counted
 
@@ -57,7 +57,10 @@ def find_current_issues(
 ) -> tuple[LabelIssues, DuplicateReport, Mapping[LabelKey, LabelDecision]]:
     """Label issues of a gallery after its decisions, as the Labels view has them; near-duplicates and decisions."""
     gallery = opened.without_decisions
-    duplicates, decisions = find_duplicate_groups(gallery), ReviewStore.of_gallery(gallery.path).label_decisions()
+    duplicates, decisions = (
+        find_duplicate_groups(gallery, progress),
+        ReviewStore.of_gallery(gallery.path).label_decisions(),
+    )
     issues, before = label_issues.find_label_issues(gallery, progress, duplicates=duplicates)
     if not issues.checked:
         raise InputError("no label can be checked; build it from more images", at=gallery.name)
@@ -66,14 +69,14 @@ def find_current_issues(
     return label_issues.without_dropped_copies(issues, opened), duplicates, decisions
 
 
-def score_gallery(gallery: Gallery) -> tuple[LabelIssues, Callable[[], Floats]]:
+def score_gallery(gallery: Gallery, progress: Progress = no_progress) -> tuple[LabelIssues, Callable[[], Floats]]:
     """Label-error detection on a gallery's given labels, with all labels as items, and then images without one.
 
     Labels of one image, near-duplicates apart, are left out. The function computes (N, C) confidences of those N of the
     items that have a label, in the classes in the order of their names.
     """
     gallery = gallery.without_decisions
-    images = label_issues.read_labelled(gallery, find_duplicate_groups(gallery))
+    images = label_issues.read_labelled(gallery, find_duplicate_groups(gallery, progress))
     own, loose = images.labelled, images.unlabelled
     own = own.take(np.flatnonzero(count_groups(own.labels, own.groups)[own.labels] > 1))
     count = len(own.names)
@@ -82,7 +85,9 @@ def score_gallery(gallery: Gallery) -> tuple[LabelIssues, Callable[[], Floats]]:
             f"{printable_path(gallery.name)}: {count} labels with two different images or more, "
             "expected at least 2; build it from images of more labels"
         )
-    found = find_label_errors(own.vectors, own.labels, count=count, groups=own.groups, unlabelled=loose.vectors)
+    found = find_label_errors(
+        own.vectors, own.labels, count=count, groups=own.groups, unlabelled=loose.vectors, progress=progress
+    )
     order = np.argsort(-found.p_error, kind="stable")
     items = make_issues(own, found, order)
     items += propose_labels(found, loose.ids, own.names, np.argsort(-found.p_proposed[:, 0], kind="stable"))

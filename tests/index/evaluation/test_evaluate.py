@@ -40,6 +40,18 @@ def test_a_gallery_and_its_model_score_alike(tmp_path: Path, tiny_model: Path, i
     assert from_gallery.scores.queries == 15
 
 
+def test_of_many_queries_a_sample_of_each_label_is_asked(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_gallery(model_path=tiny_model, sources=[image_folder], out=tmp_path / "g")
+    monkeypatch.setattr("index.evaluation.evaluate.MOST_QUERIES", 6)
+    found = evaluate(tmp_path / "g", k=KS)
+    assert (found.scores.queries, found.sampled_from) == (6, 15)
+    assert [score.queries for score in found.per_class.values()] == [2, 2, 2]
+    every = evaluate(tmp_path / "g", k=KS, exact=True)
+    assert (every.scores.queries, every.sampled_from) == (15, None)
+
+
 def test_queries_may_be_another_folder(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
     build_gallery(model_path=tiny_model, sources=[image_folder], out=tmp_path / "g")
     queries = draw_folder(tmp_path / "queries", per_class=2)
