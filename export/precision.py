@@ -1,7 +1,6 @@
 """Lower precisions of a model, each compared with float32 on other images before it is written."""
 
 import logging
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from export.public import MAX_RECALL_DROP
 from export.to_onnx import ExportedModel, write_model_file
-from index.arrays import Labels, Vectors, centred_cosines
+from index.arrays import Labels, Mask, Vectors, centred_cosines
 from index.durable import hash_file
 from index.errors import InputError
 from index.images.preprocess import Pixels
@@ -34,6 +33,9 @@ _LEAST = 256  # smallest weight tensor that is stored in half precision
 CALIBRATED, MEASURED = 128, 2000  # images at most
 MIN_CALIBRATION_IMAGES = 16  # of either
 _GROUPS = 8  # of layers that follow each other, of which the sensitive ones are left in float32
+_PARTS = 6  # of the two most sensitive groups
+_SOME = 256  # images that tell which layers are sensitive
+_DEVIATIONS = 1.96  # standard errors within which a loss may be chance
 _BATCH = 32
 
 
@@ -45,23 +47,26 @@ class Int8Converter:
 
     Args:
         images: (N, side, side, 3) uint8, which give the ranges.
+        folder: for its files; a temporary one.
     """
 
-    def __init__(self, model: onnx.ModelProto, images: Pixels) -> None:
-        self._model, self._images = model, images
+    def __init__(self, model: onnx.ModelProto, images: Pixels, folder: Path) -> None:
+        self._prepared, self._ranges, self._images = folder / "prepared.onnx", folder / "ranges.json", images
         for number, node in enumerate(model.graph.node):
             node.name = node.name or f"node_{number}"
-        with self._prepared() as path:
-            nodes = onnx.load(path).graph.node
+        source = folder / "float32.onnx"
+        onnx.save(model, source)  # of a model in memory it leaves the weights in a folder that is gone
+        with _quiet_root():
+            import_quantization().shape_inference.quant_pre_process(source, self._prepared, skip_symbolic_shape=True)
+        nodes = onnx.load(self._prepared).graph.node
         self.layers: tuple[str, ...] = tuple(node.name for node in nodes if node.op_type in _OPERATIONS)
 
     def convert(self, *, leave: Sequence[str] = ()) -> onnx.ModelProto:
-        """The model in int8 except for the layers of these names."""
-        library = import_quantization()
-        with self._prepared() as path:
-            written = path.with_name("int8.onnx")
+        """The model in int8 except for the layers of these names; only the first call runs the images."""
+        library, written = import_quantization(), self._prepared.with_name("int8.onnx")
+        with _quiet_root():
             library.quantize_static(
-                path,
+                self._prepared,
                 written,
                 _reader(library, self._images),
                 quant_format=library.QuantFormat.QDQ,
@@ -72,23 +77,20 @@ class Int8Converter:
                 op_types_to_quantize=list(_OPERATIONS),
                 nodes_to_exclude=list(leave),
                 reduce_range=True,
+                calibration_cache_path=self._ranges,
             )
-            return onnx.load(written)
+        return onnx.load(written)
 
-    @contextmanager
-    def _prepared(self) -> Iterator[Path]:
-        """The model after ONNX Runtime's preprocessing, in a folder of its own."""
-        library = import_quantization()
-        root, level = logging.getLogger(), logging.getLogger().level
-        with tempfile.TemporaryDirectory() as folder:
-            path, source = Path(folder) / "prepared.onnx", Path(folder) / "float32.onnx"
-            onnx.save(self._model, source)  # of a model in memory it leaves the weights in a folder that is gone
-            root.setLevel(logging.ERROR)  # it warns on the root logger of what does not matter here
-            try:
-                library.shape_inference.quant_pre_process(source, path, skip_symbolic_shape=True)
-                yield path
-            finally:
-                root.setLevel(level)
+
+@contextmanager
+def _quiet_root() -> Iterator[None]:
+    """The root logger for errors only: ONNX Runtime's quantization warns on it of what does not matter here."""
+    root, level = logging.getLogger(), logging.getLogger().level
+    root.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        root.setLevel(level)
 
 
 def _reader(library: Any, images: Pixels) -> Any:
@@ -131,10 +133,9 @@ def lower_precision(
     max_recall_drop: float = MAX_RECALL_DROP,
     progress: Progress = no_progress,
 ) -> ExportedModel:
-    """Write a model in another precision, if that costs no more Recall@1 than is allowed, else `InputError`.
+    """Write a model in another precision, unless that costs more Recall@1 than is allowed, beyond chance: `InputError`.
 
-    Where int8 costs too much, groups of consecutive layers stay in float32, one more at a time, until the bound holds:
-    first those that change embeddings most when they alone are in int8.
+    Where int8 costs too much, layers stay in float32, some more at a time, until the bound holds (see `_convert`).
 
     Args:
         report: of the export in float32.
@@ -148,47 +149,59 @@ def lower_precision(
     calibrated = min(CALIBRATED, len(pixels) // 2)
     held = slice(calibrated, calibrated + MEASURED)
     logger.info("measuring the precision on %d images", len(pixels[held]))
-    judge = _Judge(model, pixels[held], labels[held], progress=progress)
     tried: list[MeasuredPrecision] = []
-    for proto, left in _convert(model, precision, pixels[:calibrated], judge):
-        contract = replace(judge.contract, precision=precision, measured=None)
-        found = judge.compare(proto, float_layers=left)
-        tried.append(found)
-        if found.recall_at_1 >= found.recall_at_1_float32 - max_recall_drop:
-            write_model_file(proto, out, contract=replace(contract, measured=found))
-            size = out.stat().st_size
-            return replace(
-                report, model=str(out), sha256=hash_file(out), bytes=size, precision=precision, measured=found
-            )
+    with TemporaryDirectory() as folder:
+        judge = _Judge(model, pixels[held], labels[held], progress=progress)
+        for proto, left in _convert(model, precision, pixels[:calibrated], judge, folder=Path(folder)):
+            contract = replace(judge.contract, precision=precision, measured=None)
+            found, beyond_chance = judge.compare(proto, float_layers=left)
+            tried.append(found)
+            if beyond_chance <= max_recall_drop:
+                write_model_file(proto, out, contract=replace(contract, measured=found))
+                size = out.stat().st_size
+                return replace(
+                    report, model=str(out), sha256=hash_file(out), bytes=size, precision=precision, measured=found
+                )
     best = max(tried, key=lambda one: one.recall_at_1)
     raise InputError(
         f"{out}: {precision} costs {best.recall_at_1_float32 - best.recall_at_1:.4f} of Recall@1 on "
-        f"{best.images:,} images, more than the {max_recall_drop:g} of --max-recall-drop, whatever layers are "
-        f"left in float32; take another --precision, or allow more. Nothing was written."
+        f"{best.images:,} images, more than the {max_recall_drop:g} of --max-recall-drop beyond chance, whatever "
+        "layers are left in float32; take another --precision, or allow more. Nothing was written."
     )
 
 
 def _convert(
-    model: Path, precision: str, calibration: Pixels, judge: "_Judge"
+    model: Path, precision: str, calibration: Pixels, judge: "_Judge", *, folder: Path
 ) -> Iterator[tuple[onnx.ModelProto, int]]:
-    """Models in a precision with the number of layers left in float32, the fastest first."""
+    """Models in a precision with the number of layers left in float32, the fastest first.
+
+    The layers that change embeddings most when they alone are in int8 stay in float32 first: parts of the two worst
+    of some groups, then whole groups.
+    """
     proto = onnx.load(model)
     if precision in HALVES:
         keep_in_half(proto, precision)
         yield proto, 0
         return
     logger.info("converting to int8, with ranges from %d images", len(calibration))
-    converter = Int8Converter(proto, calibration)
+    converter = Int8Converter(proto, calibration, folder)
     yield converter.convert(), 0
-    logger.info("int8 costs too much: looking for layers to leave in float32, by up to %d conversions", 2 * _GROUPS - 1)
-    groups = [list(group) for group in np.array_split(np.array(converter.layers), _GROUPS) if len(group)]
+    logger.info("int8 costs too much: looking for layers to leave in float32")
 
-    def sensitivity(group: Sequence[str]) -> float:
-        others = [name for name in converter.layers if name not in group]
-        return judge.compare(converter.convert(leave=others), float_layers=len(others)).centred_cosine
+    def sort_by_cost(names: Sequence[str], count: int) -> list[list[str]]:
+        """Groups of layers that follow each other, those first that change embeddings most."""
+        groups = [list(group) for group in np.array_split(np.array(names), count) if len(group)]
+        return sorted(groups, key=lambda group: judge.cosine(converter.convert(leave=without(group))))
 
-    left: list[str] = []
-    for group in sorted(groups, key=sensitivity)[:-1]:
+    def without(group: Sequence[str]) -> list[str]:
+        return [name for name in converter.layers if name not in group]
+
+    groups, left = sort_by_cost(converter.layers, _GROUPS), list[str]()
+    worst = [name for name in converter.layers if name in {*groups[0], *(groups[1] if len(groups) > 1 else ())}]
+    for part in sort_by_cost(worst, _PARTS):
+        left += part
+        yield converter.convert(leave=left), len(left)
+    for group in groups[2:-1]:
         left += group
         yield converter.convert(leave=left), len(left)
 
@@ -201,37 +214,62 @@ class _Judge:
         embedder = Embedder(model, backend=USUAL_BACKEND)
         self.contract = embedder.contract
         self._outputs = tuple(self.contract.widths)
-        self._expected = self._embed(embedder)
-        self._recalls = {name: recall_at_1(vectors, self._labels) for name, vectors in self._expected.items()}
+        self._expected = self._embed(embedder, len(pixels))
+        self._hits = {name: find_own_label(vectors, labels) for name, vectors in self._expected.items()}
 
-    def compare(self, proto: onnx.ModelProto, *, float_layers: int) -> MeasuredPrecision:
-        """Recall@1 and cosine of a model; of two outputs, those of the one that lost more."""
+    def compare(self, proto: onnx.ModelProto, *, float_layers: int) -> tuple[MeasuredPrecision, float]:
+        """Recall@1 and cosine of a model, and the loss of Recall@1 that is beyond chance; of two outputs the worse.
+
+        That is the lower bound of the loss at 95 %, paired over the queries.
+        """
+        found = self._embed_model(proto, len(self._pixels))
+        losses = {
+            name: self._hits[name].astype(np.float64) - find_own_label(vectors, self._labels)
+            for name, vectors in found.items()
+        }
+        worst = max(losses, key=lambda name: losses[name].mean())
+        loss, hits = losses[worst], float(self._hits[worst].mean())
+        measured = MeasuredPrecision(
+            images=len(self._pixels),
+            recall_at_1=round(hits - float(loss.mean()), 6),
+            recall_at_1_float32=round(hits, 6),
+            centred_cosine=round(self._cosine(found), 6),
+            float_layers=float_layers,
+        )
+        return measured, float(loss.mean() - _DEVIATIONS * loss.std() / np.sqrt(len(loss)))
+
+    def cosine(self, proto: onnx.ModelProto) -> float:
+        """Mean cosine of centred embeddings, of some of the images."""
+        return self._cosine(self._embed_model(proto, min(_SOME, len(self._pixels))))
+
+    def _cosine(self, found: dict[str, Vectors]) -> float:
+        return min(
+            float(centred_cosines(vectors, self._expected[name][: len(vectors)]).mean())
+            for name, vectors in found.items()
+        )
+
+    def _embed_model(self, proto: onnx.ModelProto, count: int) -> dict[str, Vectors]:
         with TemporaryDirectory() as folder:
             path = Path(folder) / "model.onnx"
             write_model_file(proto, path, contract=self.contract)
-            found = self._embed(Embedder(path, backend=USUAL_BACKEND))
-        drops = {name: self._recalls[name] - recall_at_1(vectors, self._labels) for name, vectors in found.items()}
-        worst = max(drops, key=lambda name: drops[name])
-        cosines = [float(centred_cosines(found[name], self._expected[name]).mean()) for name in self._outputs]
-        return MeasuredPrecision(
-            images=len(self._pixels),
-            recall_at_1=round(self._recalls[worst] - drops[worst], 6),
-            recall_at_1_float32=round(self._recalls[worst], 6),
-            centred_cosine=round(min(cosines), 6),
-            float_layers=float_layers,
-        )
+            return self._embed(Embedder(path, backend=USUAL_BACKEND), count)
 
-    def _embed(self, embedder: Embedder) -> dict[str, Vectors]:
+    def _embed(self, embedder: Embedder, count: int) -> dict[str, Vectors]:
         parts: dict[str, list[Vectors]] = {name: [] for name in self._outputs}
-        for start in range(0, len(self._pixels), _BATCH):
-            batch = self._pixels[start : start + _BATCH]
+        for start in range(0, count, _BATCH):
+            batch = self._pixels[start : min(start + _BATCH, count)]
             for name in self._outputs:
                 parts[name].append(embedder.with_outputs(name).embed_batch(batch))
-            self._progress(start + len(batch), len(self._pixels))
+            self._progress(start + len(batch), count)
         return {name: np.concatenate(vectors) for name, vectors in parts.items()}
+
+
+def find_own_label(vectors: Vectors, labels: Labels) -> Mask:
+    """(N,) whether the nearest other one of (N, D) unit rows has the same of (N,) labels."""
+    nearest = search(vectors, vectors, k=1, own=np.arange(len(vectors))).rows[:, 0]
+    return np.asarray(labels[nearest] == labels)
 
 
 def recall_at_1(vectors: Vectors, labels: Labels) -> float:
     """Share of (N, D) unit rows whose nearest other row has the same of (N,) labels."""
-    nearest = search(vectors, vectors, k=1, own=np.arange(len(vectors))).rows[:, 0]
-    return float((labels[nearest] == labels).mean())
+    return float(find_own_label(vectors, labels).mean())

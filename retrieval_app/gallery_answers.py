@@ -92,7 +92,9 @@ class GalleryAnswers:
         kept = read_condition(where or None, None, folders=False)
         parts: list[Part] = [] if image_id is None else [MemberQuery(image_id=image_id)]
         if text.strip():
-            parts.append(TextQuery(text=text[: MAX_QUERY + 1]))
+            if len(text) > MAX_QUERY:
+                raise InputError(f"a search by words may have {MAX_QUERY:,} characters, got {len(text):,}")
+            parts.append(TextQuery(text=text))
         upload = None if photo is None else Upload(photo, _PHOTO)
         query = SearchQuery(parts, upload, k=k, where=kept, by=by)
         found = await describe_search(self.engine, snapshot, query, include=_INCLUDE, folders=False)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +112,7 @@ class Gallery:
             return self
         other = copy(given)
         other._given, other.annotations = given, annotations
-        other._opened = _Opened(given._opened.lock, given._opened.embedders, given._opened.text_encoders)
+        other._opened = replace(given._opened, views={})
         other._forget_choices()
         return other.view(self.output)
 
@@ -204,10 +204,10 @@ class Gallery:
     def words(self) -> TaughtWords:
         """The words of the images' texts, with what they look like; indexed at the first use."""
         if self._words is None:
-            marked = self.decided.marked
-            changed = np.array(sorted({*self.decided.by_id, *marked.tags, *marked.splits}), dtype=np.int64)
-            written = WrittenWords(self.catalog, changed=changed, shown=self.ids)
-            self._words = TaughtWords(written, ids=self.ids, gather=self.vectors)
+            # Functions of this gallery would keep an unused version open.
+            open_given = partial(self._catalog.read, limited=False, asks_metadata=False)
+            written = WrittenWords(open_given, decided=self.decided, shown=self.ids)
+            self._words = TaughtWords(written, ids=self.ids, gather=self.store.gather)
         return self._words
 
     def ask_words(self, text: str) -> WordQuery:
@@ -220,7 +220,7 @@ class Gallery:
     @property
     def text_encoder(self) -> TextEncoder | None:
         """The text tower of the version's own model, opened at first use; None without one."""
-        with self._opened.lock:
+        with self._opened.text_lock:
             if not self._opened.text_encoders:
                 try:
                     self._opened.text_encoders.append(TextEncoder.open(self._root / MODEL_NAME))
@@ -389,6 +389,7 @@ class _Opened:
     """State that all views of a version share, and the views by output."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
+    text_lock: threading.Lock = field(default_factory=threading.Lock)
     embedders: dict[str, Embedder] = field(default_factory=dict)
     text_encoders: list[TextEncoder | None] = field(default_factory=list)  # the one, after its first use
     views: dict[str, Gallery] = field(default_factory=dict)

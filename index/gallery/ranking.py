@@ -234,8 +234,8 @@ def _rank_written(
 ) -> tuple[Floats, Ids]:
     """(scores, ids) of the first k images whose texts have the words: by their looks where these are known."""
     ids = words.written if where is None else words.written[gallery.select(where).has(words.written)]
-    if not words.is_known:
-        return measure_cosines(gallery.vectors(ids[:k]), vector), ids[:k]
+    if not words.is_known:  # all of them, as a lowest score may leave out some
+        return measure_cosines(gallery.vectors(ids), vector), ids
     if not len(ids):
         return np.empty(0, dtype=np.float32), ids
     among, count = gallery.store.subset(np.sort(ids)), len(ids) if k is None else min(k, len(ids))
@@ -246,7 +246,7 @@ def _rank_written(
 def _merge(words: WordQuery, written: tuple[Floats, Ids], looks: tuple[Floats, Ids]) -> tuple[Floats, Ids, Floats]:
     """(scores, ids) of images with the words and of those that look so, and the falling scores that rank them."""
     if not words.is_known:
-        return *written, written[0]
+        return *written, -np.arange(len(written[1]), dtype=np.float32)
     others = ~np.isin(looks[1], words.written)
     scores, ids = np.concatenate([written[0], looks[0][others]]), np.concatenate([written[1], looks[1][others]])
     ranked_by = scores + np.where(np.arange(len(ids)) < len(written[1]), words.written_bonus, 0).astype(scores.dtype)

@@ -7,14 +7,16 @@ Ridge regression of a target on embeddings x, with mean m and covariance C, has 
 The target y_i of an image is the share of the query's words that its text has, weighted by log(N / images with the
 word), to the 8th power: images with all words count. The predictions p_i = (x_i - m) w rank all images, and so does w
 as the vector of a search by cosine similarity. With image i left out, its prediction is (p_i - h_i t_i) / (1 - h_i),
-where t_i is y_i without its mean, and h_i = ((x_i - m) (C + lambda I)^-1 (x_i - m) + 1) / N.
+where t_i is y_i without its mean, and h_i = ((x_i - m) (C + lambda I)^-1 (x_i - m) + 1) / N; m, C and lambda stay, and
+above 20,000 images m and C are of a sample. The constants were chosen on groceries and Tiny-ImageNet, as
+`benchmarks.words` has them; clothes chose nothing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, TypeAlias
 
@@ -23,29 +25,38 @@ import numpy as np
 from index.arrays import Doubles, Ids, Vectors
 from index.errors import InputError
 from index.progress import Progress, no_progress
-from index.words.words import split_query, text_wanted
-from index.words.written import FEWEST, WrittenWords
+from index.words.words import split_query
+from index.words.written import WrittenWords
 
 _SHARPNESS = 8
-_RIDGES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)  # times the mean variance
+_RIDGES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)  # times the mean variance
 _MOST_SAMPLED = 20_000  # images for mean and covariance
 _MOST_COMPARED = 1000  # images with a word, and others, that its check compares
 _MOST_WORDS = 100  # that choose the ridge
-_FIRST = 2.0  # more than any cosine: those with a rare word, whose looks are those of another one, come first
+_FEWEST = 3  # images of a word that is checked
+_DRAWS, _DEVIATIONS = 30, 3.0  # of random images, and their standard deviations, that a word has to exceed
+_BONUS = 0.25  # of the difference between the means of images with the words and of others
+_FIRST_BONUS = 2.0  # more than any cosine
 UNWANTED_WEIGHT = 0.4  # as of an image that a query shall be less like
-LooksBy: TypeAlias = Literal["taught", "text tower"]
-_BEYOND_CHANCE = 3.0  # standard errors
+Source: TypeAlias = Literal["taught", "text tower"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Looks:
-    """A direction, what gave it, the area under its ROC curve, and the means of inner products: middle and gap."""
+class _Direction:
+    """A (D,) direction in which images are like a query, and how well it finds those with the words.
 
-    direction: Doubles
-    by: LooksBy | None
-    better: float = 0.5
-    middle: float = -math.inf
-    gap: float = 0.0
+    Attributes:
+        source: what gave it; None: it finds them no better than chance.
+        auc: area under its ROC curve; images with the words are left out of what is learnt from them.
+        threshold: inner product halfway between the means of images with the words and of others.
+        difference: between these means.
+    """
+
+    vector: Doubles
+    source: Source | None
+    auc: float = 0.5
+    threshold: float = -math.inf
+    difference: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -53,21 +64,19 @@ class WordQuery:
     """What a gallery knows about the words of a query.
 
     Attributes:
-        understood: for each word of the query the words of the texts that it stands for; empty for an unknown one.
+        understood: for each word of the query the terms of the texts that it stands for; empty for an unknown one.
         written: (n,) ids of the images whose texts have all of its words, best first (BM25).
         vector: (D,) float32, the direction of images that look as the words say. Its length makes scores vary as much
             as those of a photo.
         looks: what gave the direction; None: it finds images with the words, each left out, no better than chance.
         least_score: cosine similarity from which an image looks as the words say.
-        written_bonus: added to the score of images whose texts have all words, to rank them: a quarter of the mean
-            difference between images with the words and others. It costs .004 of average precision where all texts are
-            right, and gains .09 where 30 % are wrong, against all images with the words first.
+        written_bonus: added to the score of images whose texts have all words, to rank them.
     """
 
     understood: dict[str, tuple[str, ...]]
     written: Ids
     vector: Vectors
-    looks: LooksBy | None
+    looks: Source | None
     least_score: float
     written_bonus: float
 
@@ -80,45 +89,37 @@ class WordQuery:
         return frozenset(self.written.tolist())
 
     def means(self, word: str) -> bool:
-        """Whether a word of a text is one that the query means, or begins with one of the query's."""
+        """Whether a word of a text is one that the query wants."""
         return any(
-            word == term
-            or (len(asked) > 1 and word.startswith(asked))
-            or (term.endswith("*") and word.startswith(term[:-1]))
+            word == term or (term.endswith("*") and word.startswith(term[:-1]))
             for asked, terms in self.understood.items()
+            if not asked.startswith("-")
             for term in (*terms, asked)
         )
-
-    @property
-    def unknown(self) -> list[str]:
-        """Words of the query that no text has, nor a similar one."""
-        return [word for word, terms in self.understood.items() if not terms]
 
     def explain(self) -> str:
         """A line about how the query was read and what answers it."""
         parts = [
-            f"'{word}' is unknown" if not terms else f"'{word}' read as {', '.join(terms)}"
+            f"'{word}' read as {', '.join(terms)}" if terms else f"'{word}' is unknown"
             for word, terms in self.understood.items()
-            if (terms or self.looks != "text tower") and terms != (word,) and terms != (word + "*",)
+            if (terms or self.looks != "text tower") and terms not in ((word.removeprefix("-"),), (f"{word}*",))
         ]
-        looks = (
-            "and images that look like it are found too"
-            if self.is_known
-            else "what they look like is not known from so few"
-        )
-        return "; ".join([*parts, f"{len(self.written):,} images have these words in their texts, {looks}"])
+        count = "1 image has" if len(self.written) == 1 else f"{len(self.written):,} images have"
+        looks = "others look like it" if self.is_known else "what they look like is not known from so few"
+        return "; ".join([*parts, f"{count} these words in the text, {looks}"])
 
 
 class TaughtWords:
     """The words that a gallery teaches; safe among threads.
 
     Args:
-        ids: (N,) rising ids of its images.
+        ids: (N,) ascending ids of its images.
         gather: (n,) ids to their (n, D) float32 unit vectors.
     """
 
     def __init__(self, written: WrittenWords, *, ids: Ids, gather: Callable[[Ids], Vectors]) -> None:
         self.written, self._ids, self._gather = written, ids, gather
+        self._chances: dict[int, float] = {}
 
     def ask(self, text: str, *, embed: Callable[[str], Vectors] | None = None) -> WordQuery:
         """What is known about the words of a query.
@@ -129,35 +130,42 @@ class TaughtWords:
         Raises:
             InputError: no text has one of the words or a similar one, and there is no text tower.
         """
-        words, unwanted = split_query(text)
-        stands_for = {word: self.written.understand(word) for word in words}
-        understood = {word: tuple(others) for word, others in stands_for.items()}
-        written = self.written.find_all(words)
-        is_read_otherwise = any(word in self.written.counts and word not in stands_for[word] for word in words)
-        if not len(written):
-            written = self.written.find_terms(understood.values())
-        ids, targets = self._weigh([others for others in stands_for.values() if others])
-        looks = self._learn(ids, targets) if len(ids) else None
+        wanted, unwanted, wanted_text = split_query(text)
+        terms = {word: self.written.understand(word) for word in wanted}
+        written = self.written.find([word] if word in self.written.counts else some for word, some in terms.items())
+        is_read_otherwise = any(word in self.written.counts and word not in some for word, some in terms.items())
+        ids, targets = self._make_targets(filter(None, terms.values()))
+        found = self._learn_beyond_chance(ids, targets) if len(ids) else None
         if embed is not None:
-            tower = self._compare(ids, targets, embed(text_wanted(text)).astype(np.float64), by="text tower")
-            looks = tower if looks is None or looks.by is None or tower.better > looks.better else looks
-        if looks is None:
-            raise InputError(self._explain_unknown(words))
-        vector = self._scale(looks.direction)
+            tower = self._judge(ids, targets, embed(wanted_text).astype(np.float64), source="text tower")
+            found = tower if found is None or found.source is None or tower.auc > found.auc else found
+        if found is None and not len(written):
+            raise InputError(self._explain_unknown(wanted))
+        found = found or _Direction(np.zeros(len(self._mean)), None)
+        vector, understood = self._scale(found.vector), {word: tuple(some) for word, some in terms.items()}
         for word in unwanted:
-            others, targets = self._weigh([self.written.understand(word)])
-            written = written[~np.isin(written, others[targets > 0.5])]
-            if embed is not None and looks.by == "text tower":
+            some = self.written.understand(word)
+            understood[f"-{word}"] = tuple(some)
+            written = np.setdiff1d(written, self.written.find([some]), assume_unique=True)
+            if embed is not None and found.source == "text tower":
                 vector -= UNWANTED_WEIGHT * self._scale(embed(word).astype(np.float64))
-            elif len(others):
-                vector -= UNWANTED_WEIGHT * self._scale(self._learn(others, targets).direction)
-        norm = float(np.linalg.norm(looks.direction)) or 1.0
-        least, bonus = looks.middle / norm, _FIRST if is_read_otherwise else looks.gap / 4 / norm
-        return WordQuery(understood, written, vector.astype(np.float32), looks.by, least, bonus)
+            elif (away := self._learn_beyond_chance(*self._make_targets([some]))).source is not None:
+                vector -= UNWANTED_WEIGHT * self._scale(away.vector)
+        if unwanted and found.source is not None:
+            found = self._judge(ids, targets, vector, source=found.source)
+        norm = float(np.linalg.norm(vector))
+        if not norm:  # any vector will do: what they look like is unknown
+            vector, norm = self._mean, float(np.linalg.norm(self._mean)) or 1.0
+        is_first = is_read_otherwise or found.difference <= 0
+        length = norm if unwanted else float(np.linalg.norm(found.vector)) or 1.0
+        bonus = _FIRST_BONUS if is_first else _BONUS * found.difference / length
+        return WordQuery(understood, written, vector.astype(np.float32), found.source, found.threshold / length, bonus)
 
     def _scale(self, direction: Doubles) -> Doubles:
         """The direction with a length that makes its scores vary as much as those of a photo."""
-        return np.asarray(direction * (self._spread_of_photos() / (self._spread(direction) or 1.0)))
+        spread = self._spread(direction)
+        is_noise = spread <= 1e-9 * float(np.linalg.norm(direction))
+        return np.zeros_like(direction) if is_noise else direction * (self._spread_of_photos() / spread)
 
     def _explain_unknown(self, words: Sequence[str]) -> str:
         named = ", ".join(f"'{word}'" for word in words)
@@ -167,57 +175,76 @@ class TaughtWords:
 
     def list_known(self, *, progress: Progress = no_progress) -> list[tuple[str, int]]:
         """The words of the texts that are found better than chance, with their images, the most frequent first."""
-        counts = [item for item in self.written.counts.items() if FEWEST <= item[1] <= len(self._ids) - FEWEST]
+        counts = [item for item in self.written.counts.items() if _FEWEST <= item[1] <= len(self._ids) - _FEWEST]
         known = list[tuple[str, int]]()
         for done, (word, count) in enumerate(sorted(counts, key=lambda item: (-item[1], item[0])), start=1):
-            ids, targets = self._weigh([{word: 1.0}])
-            if len(ids) and self._learn(ids, targets).by is not None:
+            if self._learn_beyond_chance(*self._make_targets([{word: 1.0}])).source is not None:
                 known.append((word, count))
             progress(done, len(counts))
         return known
 
-    def _weigh(self, known: Sequence[dict[str, float]]) -> tuple[Ids, Doubles]:
-        """Ids of images with a target y above 0, and the targets."""
+    def _make_targets(self, terms: Iterable[dict[str, float]]) -> tuple[Ids, Doubles]:
+        """Ids of images with a target y above 0, and the targets, of some words with their terms."""
         share, total = np.zeros(len(self._ids)), 0.0
-        for others in known:
+        for some in terms:
             of_word = np.zeros(len(self._ids))
-            for similarity in sorted(set(others.values())):  # the most similar word of an image counts
-                ids = self.written.find(word for word, one in others.items() if one == similarity)
+            for similarity in sorted(set(some.values())):  # the most similar word of an image counts
+                ids = self.written.find_some(term for term, one in some.items() if one == similarity)
                 of_word[np.searchsorted(self._ids, ids)] = similarity
             weight = math.log(len(self._ids) / max(int(np.count_nonzero(of_word)), 1)) + 1e-3
             share += weight * of_word
             total += weight
         targets = (share / (total or 1.0)) ** _SHARPNESS
-        rows = np.flatnonzero(targets > 1e-6)
+        rows = np.flatnonzero(targets > 1e-6 * targets.max(initial=0))
         return self._ids[rows], targets[rows]
 
-    def _learn(self, ids: Ids, targets: Doubles) -> _Looks:
+    def _learn(self, ids: Ids, targets: Doubles) -> _Direction:
         """What images with a target look like, by regression."""
         summed = np.zeros(len(self._mean))
         for start in range(0, len(ids), _MOST_SAMPLED):
             part = slice(start, start + _MOST_SAMPLED)
             summed += targets[part] @ self._gather_centred(ids[part])
-        return self._compare(ids, targets, self._inverse @ summed / len(self._ids), by="taught")
+        return self._judge(ids, targets, self._inverse @ summed / len(self._ids), source="taught", is_learnt=True)
 
-    def _compare(self, ids: Ids, targets: Doubles, direction: Doubles, *, by: LooksBy) -> _Looks:
-        """How well a direction finds images with a target among others; each is left out of what is learnt from it."""
+    def _learn_beyond_chance(self, ids: Ids, targets: Doubles) -> _Direction:
+        """The direction of `_learn`, without a source where it finds these images no better than random ones."""
+        found = self._learn(ids, targets)
+        count = int(np.count_nonzero(targets >= 0.5 * targets.max(initial=0)))
+        is_known = count >= _FEWEST and found.auc > self._chance(count)
+        return found if is_known else replace(found, source=None)
+
+    def _chance(self, count: int) -> float:
+        """AUC that some random images reach, learnt and left out: mean and three standard deviations of thirty draws.
+
+        Of the power of two below their number, as fewer images vary more.
+        """
+        size, random = 1 << (count.bit_length() - 1), np.random.default_rng(0)
+        if size not in self._chances:
+            draws = (np.sort(random.choice(self._ids, size=size, replace=False)) for _ in range(_DRAWS))
+            areas = [self._learn(ids, np.ones(size)).auc for ids in draws]
+            self._chances[size] = float(np.mean(areas) + _DEVIATIONS * np.std(areas, ddof=1))
+        return self._chances[size]
+
+    def _judge(
+        self, ids: Ids, targets: Doubles, vector: Doubles, *, source: Source, is_learnt: bool = False
+    ) -> _Direction:
+        """How well a direction finds images with a target among others; each is left out where it `is_learnt`."""
         inside = np.flatnonzero(targets >= 0.5 * targets.max(initial=0))
+        others: Ids = np.setdiff1d(self._background, ids[inside], assume_unique=True)
         inside = np.random.default_rng(0).permutation(inside)[:_MOST_COMPARED]
-        others: Ids = np.setdiff1d(self._some, ids, assume_unique=True)
-        if len(inside) < FEWEST or len(others) < FEWEST:
-            return _Looks(direction, None if by == "taught" else by)
-        if by == "taught":
-            offset = targets.sum() / len(self._ids)
-            found = self._leave_out(ids[inside], targets[inside] - offset, direction)
-            rest = self._leave_out(others, np.full(len(others), -offset), direction)
+        if len(inside) < _FEWEST or len(others) < _FEWEST:
+            return _Direction(vector, source)
+        if is_learnt:
+            offset, of_others = targets.sum() / len(self._ids), np.zeros(len(self._ids))
+            of_others[np.searchsorted(self._ids, ids)] = targets
+            found = self._leave_out(ids[inside], targets[inside] - offset, vector)
+            rest = self._leave_out(others, of_others[np.searchsorted(self._ids, others)] - offset, vector)
         else:
-            found, rest = (self._gather_centred(some) @ direction for some in (ids[inside], others))
-        better = float(np.searchsorted(np.sort(rest), found).mean() / len(rest))
-        chance = math.sqrt((len(found) + len(rest) + 1) / (12 * len(found) * len(rest)))
-        mean, other_mean = np.average(found, weights=targets[inside]), rest.mean()
-        middle = (mean + other_mean) / 2 + self._mean @ direction
-        is_known = by != "taught" or better > 0.5 + _BEYOND_CHANCE * chance
-        return _Looks(direction, by if is_known else None, better, float(middle), float(mean - other_mean))
+            found, rest = (self._gather_centred(some) @ vector for some in (ids[inside], others))
+        auc = float(np.searchsorted(np.sort(rest), found).mean() / len(rest))
+        mean, other_mean = float(np.average(found, weights=targets[inside])), float(rest.mean())
+        threshold = (mean + other_mean) / 2 + float(self._mean @ vector)
+        return _Direction(vector, source, auc, threshold, mean - other_mean)
 
     def _leave_out(self, ids: Ids, targets: Doubles, direction: Doubles) -> Doubles:
         """(n,) predictions of some images, each left out."""
@@ -234,7 +261,7 @@ class TaughtWords:
         return self._ids[np.sort(chosen)]
 
     @cached_property
-    def _some(self) -> Ids:
+    def _background(self) -> Ids:
         """Images that those with a word are compared with."""
         chosen = np.random.default_rng(1).permutation(len(self._ids))[: 2 * _MOST_COMPARED]
         return self._ids[np.sort(chosen)]
@@ -253,31 +280,19 @@ class TaughtWords:
         """(C + lambda I)^-1, with the lambda that ranks images left out best by frequent words."""
         values, axes = np.linalg.eigh(self._covariance)
         values, ridges = values.clip(min=0), np.array(_RIDGES) * max(values.mean(), 1e-12)
-        best = ridges[np.argmax([self._rank_left_out(values, axes, ridge) for ridge in ridges])]
+        centred, has_word = self._choose_words()
+        best = ridges[np.argmax([_rank_left_out(centred @ axes, has_word, values + ridge) for ridge in ridges])]
         return np.asarray(axes @ (axes.T / (values + best)[:, None]))
 
-    @cached_property
-    def _choosing(self) -> tuple[Doubles, Doubles]:
+    def _choose_words(self) -> tuple[Doubles, Doubles]:
         """Centred vectors of a quarter of the sample, and 0 or 1 for each frequent word."""
         ids = self._sample[:: 1 + len(self._sample) // 5000]
         counts = sorted((count, word) for word, count in self.written.counts.items())
-        words = [word for count, word in counts if 2 * FEWEST <= count <= len(self._ids) / 2][-_MOST_WORDS:]
-        targets = [np.isin(ids, self.written.find([word])) for word in words]
+        words = [word for count, word in counts if 6 <= count <= len(self._ids) / 2][-_MOST_WORDS:]
+        targets = [np.isin(ids, self.written.find_some([word])) for word in words]
         has_word = np.array(targets, dtype=np.float64).reshape(len(words), len(ids)).T
-        told = has_word.any(axis=1)  # an image without text says nothing
-        return self._gather_centred(ids[told]), has_word[told]
-
-    def _rank_left_out(self, values: Doubles, axes: Doubles, ridge: float) -> float:
-        """Average precision of the ranking of images left out, the mean over frequent words; 0 without such words."""
-        centred, targets = self._choosing
-        turned, count = centred @ axes, len(centred)
-        offset = targets.mean(axis=0)
-        predicted = turned @ ((turned.T @ targets) / (count * (values + ridge))[:, None])
-        leverage = ((turned**2 / (values + ridge)).sum(axis=1) + 1)[:, None] / count
-        left_out = (predicted - leverage * (targets - offset)) / np.maximum(1 - leverage, 1e-6)
-        hits = np.take_along_axis(targets, np.argsort(-left_out, axis=0), axis=0)
-        precision = hits.cumsum(axis=0) / np.arange(1, count + 1)[:, None]
-        return float(((precision * hits).sum(axis=0) / hits.sum(axis=0).clip(min=1)).mean()) if hits.size else 0.0
+        has_text = has_word.any(axis=1)
+        return self._gather_centred(ids[has_text]), has_word[has_text]
 
     def _spread(self, direction: Doubles) -> float:
         """Standard deviation over the images of their inner products with a vector."""
@@ -287,3 +302,22 @@ class TaughtWords:
         """Standard deviation of the inner products with a photo, on average: E[x C x] = trace(C C) + m C m."""
         covariance = self._covariance
         return math.sqrt(float((covariance**2).sum()) + self._spread(self._mean) ** 2)
+
+
+def _rank_left_out(turned: Doubles, targets: Doubles, variances: Doubles) -> float:
+    """Average precision of the ranking of images left out, the mean over words; 0 without words.
+
+    Args:
+        turned: (n, D) centred vectors along the axes of the covariance.
+        targets: (n, W), 1 where an image has a word.
+        variances: (D,) along the axes, with the ridge.
+    """
+    if not targets.size:
+        return 0.0
+    count, offset = len(turned), targets.mean(axis=0)
+    predicted = turned @ ((turned.T @ targets) / (count * variances)[:, None])
+    leverage = ((turned**2 / variances).sum(axis=1) + 1)[:, None] / count
+    left_out = (predicted - leverage * (targets - offset)) / np.maximum(1 - leverage, 1e-6)
+    hits = np.take_along_axis(targets, np.argsort(-left_out, axis=0), axis=0)
+    precision = hits.cumsum(axis=0) / np.arange(1, count + 1)[:, None]
+    return float(((precision * hits).sum(axis=0) / hits.sum(axis=0).clip(min=1)).mean())

@@ -15,29 +15,31 @@ if TYPE_CHECKING:
     from index.catalog.rows import CatalogRow
 
 MAX_QUERY = 1000  # characters
+MAX_WORDS = 16  # of a query
 _MAX_TEXT = 10_000  # characters of an image's text
 _LONGEST = 64  # characters of a word
-_ELSEWHERE = ("/", "\\", "http://", "https://", "s3://", "gs://", "az://", "data:")
+_ELSEWHERE = re.compile(r"/|\\|[A-Za-z]:[/\\]|[a-z0-9]+://|data:")  # paths of machines, and addresses
 _NO_WORDS = ("cluster", "split", "path", "sha256")  # names of metadata
+_ASCII_WORD = re.compile(r"[a-z0-9]+")
 _CAMEL_CASE = re.compile(r"(?<=[a-z])(?=[A-Z])")
-_WORD = re.compile(r"[^\W_]+")
 _LIKE_A_FILE = re.compile(r"[/\\*?\[\0]|\.[A-Za-z0-9]{2,7}$")
 # Scripts that are written without spaces: Thai, kana and Chinese characters.
 _UNSPACED = re.compile(r"([\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]+)")
 _MINUS = "-\u2212\u2013"
-_VOICED = "\u3099\u309a"  # marks that make other kana
+_ACCENTS = re.compile("[\u0300-\u036f\u0591-\u05c7\u064b-\u065f]")  # of European scripts, Hebrew, Arabic
 
 
 def split_words(text: str) -> list[str]:
     """Words of a text in order: folded case, without accents; pairs of characters where a script has no spaces."""
     text = _CAMEL_CASE.sub(" ", text)
     if text.isascii():
-        return [word[:_LONGEST] for word in _WORD.findall(text.lower())]
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    marked = unicodedata.normalize("NFD", folded)
-    plain = "".join(c for c in marked if unicodedata.category(c) != "Mn" or c in _VOICED)
+        return [word[:_LONGEST] for word in _ASCII_WORD.findall(text.lower())]
+    marked = unicodedata.normalize("NFD", unicodedata.normalize("NFKC", text).casefold())
+    text = unicodedata.normalize("NFC", _ACCENTS.sub("", marked))
+    # Marks are vowels in many scripts.
+    kept = (c if c.isalnum() or unicodedata.category(c)[0] == "M" else " " for c in text)
     found: list[str] = []
-    for word in _WORD.findall(unicodedata.normalize("NFC", plain)):
+    for word in "".join(kept).split():
         for place, part in enumerate(_UNSPACED.split(word)):
             if place % 2 and len(part) > 1:
                 found += [part[start : start + 2] for start in range(len(part) - 1)]
@@ -51,29 +53,35 @@ def is_text(query: str) -> bool:
     return bool(query.strip()) and not (os.path.lexists(query) or _LIKE_A_FILE.search(query))
 
 
-def split_query(text: str) -> tuple[list[str], list[str]]:
-    """The words that a query wants, and those with a minus before them, each once; an InputError without the former."""
+def split_query(text: str) -> tuple[list[str], list[str], str]:
+    """The words that a query wants, those with a minus before them, each once, and its text without the latter.
+
+    Raises:
+        InputError: it wants no word, has more than `MAX_WORDS`, or is too long.
+    """
     if len(text) > MAX_QUERY:
         raise InputError(f"a search by words may have {MAX_QUERY:,} characters, got {len(text):,}")
-    wanted, unwanted = dict[str, None](), dict[str, None]()
+    wanted, unwanted, kept = dict[str, None](), dict[str, None](), list[str]()
     for part in text.split():
-        (unwanted if part[0] in _MINUS and len(part) > 1 else wanted).update(dict.fromkeys(split_words(part)))
+        is_unwanted = part[0] in _MINUS and len(part) > 1
+        (unwanted if is_unwanted else wanted).update(dict.fromkeys(split_words(part)))
+        kept += [] if is_unwanted else [part]
     if not wanted:
         raise InputError(f"a search by words needs letters or digits, got {text!r}")
-    return list(wanted), list(unwanted)
-
-
-def text_wanted(text: str) -> str:
-    """A query without the words that have a minus before them."""
-    return " ".join(part for part in text.split() if not (part[0] in _MINUS and len(part) > 1))
+    if len(wanted) + len(unwanted) > MAX_WORDS:
+        raise InputError(f"a search by words may have {MAX_WORDS} words, got {len(wanted) + len(unwanted)}")
+    return list(wanted), list(unwanted), " ".join(kept)
 
 
 def text_of(row: CatalogRow) -> str:
     """The text that names an image: path below its source without the file's ending, label, tags, metadata.
 
-    Numbers, addresses, absolute paths and the columns cluster, split, path and sha256 are left out.
+    A folder that is called like a label that people changed does not count, nor do numbers, addresses, absolute paths
+    and the columns cluster, split, path and sha256.
     """
-    parts = [os.path.splitext(row.path)[0], row.label or "", *row.tags]
+    path = os.path.basename(row.path) if _ELSEWHERE.match(row.path) else row.path
+    folders = [part for part in os.path.splitext(path)[0].split("/") if part != row.former_label]
+    parts = [*folders, row.label if isinstance(row.label, str) else "", *row.tags]
     for name, value in row.metadata.items():
         if name not in _NO_WORDS:
             parts += islice(_list_texts(value), 100)
@@ -82,7 +90,7 @@ def text_of(row: CatalogRow) -> str:
 
 def _list_texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
-        if not value.startswith(_ELSEWHERE):
+        if not _ELSEWHERE.match(value):
             yield value
     elif isinstance(value, dict | list):
         for inner in value.values() if isinstance(value, dict) else value:

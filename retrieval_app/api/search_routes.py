@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 from index.gallery.ranking import FoundBy
 from index.outputs import COPY, SEMANTIC
 from index.text import printable_path
-from index.words.taught import LooksBy, WordQuery
+from index.words.taught import Source, WordQuery
 from retrieval_app.api.errors import BODY_ERRORS
 from retrieval_app.api.form_files import BYTES, IMAGE_BODY, read_image
 from retrieval_app.api.image_routes import ImageEntry
@@ -63,14 +63,14 @@ class SearchHit(ImageEntry, total=False):
 
 
 class WordsAnswer(TypedDict):
-    """How the words of a search were read; with `looks`, images that look as they say follow those with the words."""
+    """How the words of a search were read; with `looks`, images that look as they say are found, too."""
 
     __pydantic_config__ = STRICT  # type: ignore[misc]
     understood: Annotated[
         dict[str, list[str]], Field(description="words of the texts, or beginnings with a *, by word; none if unknown")
     ]
     images: Annotated[int, Field(description="whose texts have all of the words")]
-    looks: Annotated[LooksBy | None, Field(description="what knows them; null where nothing does")]
+    looks: Annotated[Source | None, Field(description="what knows them; null where nothing does")]
 
 
 class SearchResponse(Versioned):

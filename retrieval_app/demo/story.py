@@ -2,8 +2,8 @@
 
 import csv
 import json
-import os
 import shlex
+import shutil
 import tarfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -191,7 +191,7 @@ def _search_by_words(out: Path, photos: Sequence[Path], *, labels: Path, cache: 
     numbered.mkdir(exist_ok=True)
     for number, path in enumerate(photos):
         if not (numbered / f"{number:03}.jpg").exists():
-            os.link(path, numbered / f"{number:03}.jpg")
+            shutil.copyfile(path, numbered / f"{number:03}.jpg")
     build(None, [labels, numbered], gallery, cache=cache)
     opened, kinds, found = open_gallery(gallery), [path.parent.name for path in photos], list[bool]()
     for kind in sorted(set(kinds)):

@@ -155,10 +155,10 @@ class GalleryApp(gr.Blocks):
         ids = gr.State([])
         asked = gr.State(None)  # the image of the gallery that was the last query
         options, results = [by, where, count], [told, found, ids, asked]
-        gr.on([photo.upload, go.click, where.submit], self._search_photo, [photo, *options], results, **_PRIVATE)
+        gr.on([photo.upload], self._search_photo, [photo, *options], results, **_PRIVATE)
+        gr.on([go.click, where.submit, text.submit], self._search_typed, [photo, text, *options], results, **_PRIVATE)
         found.select(self._search_shown, [ids, *options], results, **_PRIVATE)
         gr.on([some.click, self.load], self._show_some, None, results, **_PRIVATE)
-        gr.on([text.submit], self._search_words, [text, *options], results, **_PRIVATE)
         gr.on([by.input, count.release], self._search_again, [photo, asked, *options], results, **_PRIVATE)
 
     def _add_endpoint(self) -> None:
@@ -193,7 +193,9 @@ class GalleryApp(gr.Blocks):
             raise gr.Error("Upload a photo first, or select one of the images.")
         return await self._show(photo, None, *options)
 
-    async def _search_words(self, text: str, by: str, where: str, count: int) -> tuple[Any, ...]:
+    async def _search_typed(self, photo: bytes | None, text: str, by: str, where: str, count: int) -> tuple[Any, ...]:
+        if not text.strip():
+            return await self._search_photo(photo, by, where, count)
         hits = await self.search(None, None, k=count, where=where, text=text)
         told = f"**{len(hits):,} images by the words {_escape(text)}**, best first. Select one to search with it."
         return told, *await self._draw(hits), None

@@ -32,7 +32,7 @@ from retrieval_app.reports import duplicates_report
 from retrieval_app.reports.duplicates_report import DuplicateReport
 
 logger = logging.getLogger(__name__)
-Name = Literal["calibration", "duplicates", "label_issues", "updated_issues", "quality", "words", "map"]
+Name = Literal["calibration", "duplicates", "label_issues", "updated_issues", "quality", "map", "words"]
 Value = TypeVar("Value")
 RETRY_S = 10.0  # before what failed is tried again
 _RETRY_TIMES = 4  # least pause before a retry, in durations of the failed attempt: failures keep no core busy
@@ -114,8 +114,8 @@ class Insights:
             "label_issues": _Task(Insights._find_label_issues, LabelIssues if audit is None else None),
             "updated_issues": _Task(Insights._update_now, goes_on=True),
             "quality": _Task(Insights._assess_quality, Quality, of_decisions=True),
-            "words": _Task(Insights._list_words, of_decisions=True, goes_on=True),
             "map": _Task(Insights._lay_out, MapLayout),
+            "words": _Task(Insights._list_words, of_decisions=True, goes_on=True),
         }
 
     def get(self, name: Name) -> Computed[Any]:

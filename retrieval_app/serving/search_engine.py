@@ -310,7 +310,11 @@ class Engine:
                 raise InputError(f"a query vector must be {gallery.width} numbers, got {len(part.vector)}")
             return normalise(np.array(part.vector, dtype=np.float32), name="query vector")
         if isinstance(part, TextQuery):
-            return (await self.look_up(gallery.ask_words, part.text)).vector
+            words = await self.look_up(gallery.ask_words, part.text)
+            if not words.is_known:
+                advice = "search by it alone, or make it a condition"
+                raise InputError(f"what {part.text!r} looks like is not known here: {advice}")
+            return words.vector
         if isinstance(part, MemberQuery):
             return None if part.crop is None else await self._embed_part(snapshot, part.crop, of=part.image_id)
         photo = await self.photo(part.photo)

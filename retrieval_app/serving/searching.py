@@ -181,7 +181,7 @@ def answer_searches(searches: Sequence[Search]) -> list[list[Hit] | Exception]:
             [search.query for search in sound],
             where=sound[0].query.where,
             groups=[search.groups for search in sound],
-            with_rows=any(search.query.with_rows for search in sound),
+            with_rows=any(search.query.with_rows or search.query.words for search in sound),
         )
         answers |= dict(zip(vectors, found, strict=True))
     return [answers[number] for number in range(len(searches))]

@@ -2953,7 +2953,7 @@ export interface components {
         };
         /**
          * WordsAnswer
-         * @description How the words of a search were read; with `looks`, images that look as they say follow those with the words.
+         * @description How the words of a search were read; with `looks`, images that look as they say are found, too.
          */
         WordsAnswer: {
             /**

@@ -1,8 +1,10 @@
 """Search by words in a gallery of red, green and blue images, half of which have a title."""
 
 import csv
+import gc
 import shutil
 import sqlite3
+import weakref
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -112,13 +114,13 @@ def test_what_finds_no_more_than_chance_is_not_known(gallery: Gallery) -> None:
     random = np.random.default_rng(0)
     for _ in range(20):
         some = np.sort(random.choice(gallery.ids, size=12, replace=False))
-        assert not gallery.words._learn(some, np.ones(12)).by
+        assert not gallery.words._learn_beyond_chance(some, np.ones(12)).source
 
 
 def test_leaving_an_image_out_is_a_regression_without_it(gallery: Gallery) -> None:
     words, x = gallery.words, gallery.vectors(gallery.ids).astype(np.float64)
-    targets = np.isin(gallery.ids, words.written.find(["tulip"])).astype(np.float64)
-    direction = words._learn(gallery.ids[targets > 0], targets[targets > 0]).direction
+    targets = np.isin(gallery.ids, words.written.find_some(["tulip"])).astype(np.float64)
+    direction = words._learn(gallery.ids[targets > 0], targets[targets > 0]).vector
     found = words._leave_out(gallery.ids, targets - targets.mean(), direction)
     count, width = x.shape
     ridge = np.linalg.inv(words._inverse) - np.cov(x.T, bias=True)
@@ -178,3 +180,62 @@ def test_a_text_tower_answers_where_it_is_better(gallery: Gallery) -> None:
     assert "unknown" not in unknown.explain()
     nearest = gallery.ids[np.argsort(-(gallery.vectors(gallery.ids) @ unknown.vector))[:20]]
     assert np.isin(nearest, blue).all()
+
+
+def make_gallery(folder: Path, model: Path, titles: list[str], *, absolute: bool = False) -> Gallery:
+    """One image of another grey for each title."""
+    (folder / "secret").mkdir()
+    table = folder / ("lists" if absolute else "") / "list.csv"
+    table.parent.mkdir(exist_ok=True)
+    with table.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("path", "title"))
+        for number, title in enumerate(titles):
+            path = folder / "secret" / f"{number}.png"
+            draw_image((5 * number, 5 * number, 5 * number), seed=number).save(path)
+            writer.writerow((path if absolute else path.relative_to(folder), title))
+    build(table, folder / "gallery", model)
+    return Gallery.open(folder / "gallery")
+
+
+def test_few_images_are_found_by_their_words_alone(tmp_path: Path, tiny_model: Path) -> None:
+    gallery = make_gallery(tmp_path, tiny_model, ["lemon", "lemon"] + ["melon 25"] * 20 + ["a b c d e f g".upper()])
+    assert gallery.ask_words("lemon").understood == {"lemon": ("lemon",)}
+    assert [hit.metadata["title"] for hit in gallery.search("lemon", k=9)] == ["lemon", "lemon"]
+    assert gallery.ask_words("mleon").understood == {"mleon": ("melon",)}
+    assert len(gallery.search("25", k=50)) == 20
+    assert len(gallery.search("lemon -lemon", k=9)) == 0
+    assert gallery.search("melon lemon", k=9, min_score=-1) == []
+    with pytest.raises(InputError, match="16 words, got 17"):
+        gallery.search(" ".join("abcdefghijklmnopq"))
+    lonely = tmp_path / "lonely"
+    lonely.mkdir()
+    (hit,) = make_gallery(lonely, tiny_model, ["shoe"]).search("shoe")
+    assert hit.found_by == "words"
+
+
+def test_folders_of_the_machine_are_no_words(tmp_path: Path, tiny_model: Path) -> None:
+    gallery = make_gallery(tmp_path, tiny_model, ["/home/customer/x", "shoe"], absolute=True)
+    assert set(gallery.words.written.counts) == {"shoe"}
+
+
+def test_images_are_counted_once_however_often_people_change_them(gallery: Gallery, tmp_path: Path) -> None:
+    copy = tmp_path / "gallery"
+    shutil.copytree(gallery.path, copy)
+    rows = gallery.rows(gallery.ids.tolist())
+    with closing(ReviewStore.of_gallery(copy)) as store:
+        store.decide([Mark(row.sha256 or "", "tag:seen", PRESENT) for row in rows])
+    counts = Gallery.open(copy).words.written.counts
+    assert counts == {**gallery.words.written.counts, "seen": len(rows)}
+
+
+def test_a_gallery_is_let_go_of(gallery: Gallery) -> None:
+    opened = Gallery.open(gallery.path)
+    opened.search("tulip")
+    gone = weakref.ref(opened)
+    gc.disable()
+    try:
+        del opened
+        assert gone() is None
+    finally:
+        gc.enable()

@@ -15,7 +15,8 @@ from index.words.words import is_text, split_query, split_words
         ("Ｃafé  crème", ["cafe", "creme"]),
         ("東京タワー", ["東京", "京タ", "タワ", "ワー"]),
         ("が か", ["が", "か"]),
-        ("한국어 שלום", ["한국어", "שלום"]),
+        ("한국어 שָׁלוֹם", ["한국어", "שלום"]),
+        ("हिन्दी किताब", ["हिन्दी", "किताब"]),
         ("😀 -- ___", []),
     ],
 )
@@ -31,7 +32,11 @@ def test_words_of_words_are_the_same(text: str) -> None:
 
 
 def test_a_query_has_wanted_and_unwanted_words() -> None:
-    assert split_query("apple red-cheeked -juice −Pulp apple") == (["apple", "red", "cheeked"], ["juice", "pulp"])
+    assert split_query("apple red-cheeked -juice −Pulp apple") == (
+        ["apple", "red", "cheeked"],
+        ["juice", "pulp"],
+        "apple red-cheeked apple",
+    )
     for text in ("", "-juice", "\0\x1b", "😀"):
         with pytest.raises(InputError, match="letters or digits"):
             split_query(text)

@@ -18,13 +18,13 @@ const wordsOf = state => state.parts.find(isOfBox)?.words ?? '';
 const isOfBox = part => part.words !== undefined && part.role === 'like';
 
 /** Search by words, together with the other parts of the query; without them where they are empty. */
-function searchWords(words) {
+function searchWords(words, {replace = true} = {}) {
   const {parts} = readState();
   const others = parts.filter(part => !isOfBox(part) && part.words !== words);
   /** @type {Part[]} */
   const own = words ? [{words, role: 'like', crop: null}] : [];
   // Back leads to what was there before the first letter.
-  writeState({parts: [...own, ...others], ids: []}, {replace: parts.some(isOfBox)});
+  writeState({parts: [...own, ...others], ids: []}, {replace: replace && parts.some(isOfBox)});
 }
 
 /**
@@ -107,7 +107,7 @@ export function makeFilterBox({nameOf, leave}) {
     if (isCondition(text)) addCondition(text);
     else {
       shown = text;
-      searchWords(text);
+      searchWords(text, {replace: false});
     }
   });
   input.addEventListener('keydown', event => {

@@ -5,7 +5,7 @@ import {get} from '../core/api.js';
 import {layCrop} from './crop.js';
 import {photoThumb, thumb} from '../core/thumbs.js';
 import {makeDrop, photoName} from './upload.js';
-import {partKey, writeState} from '../core/url_state.js';
+import {partKey} from '../core/url_state.js';
 
 const LARGE_SIDE = 512;
 
@@ -64,23 +64,19 @@ export function makeQueryCard({changed, add, open, labelled}) {
           known?.label && make('span.chip', make('span', shownText(known.label))),
           make('span', {class: 'clip small soft grow', title: titleOf(part)}, make('bdi', titleOf(part))),
         ]),
-      part.words !== undefined
-        ? parts.length === 1
-          && button('Only images with these words', {icon: 'filter', class: 'small'}, () => filterBy(part))
-        : part.crop
+      part.words === undefined
+        && (part.crop
           ? button('Reset crop', {icon: 'crop', class: 'small'}, () => change(key, {crop: null}))
           : make('p.small.soft.hint', [
               icon('crop', 15),
               matchMedia('(hover: none)').matches
                 ? 'Drag the corners to search with a part of it'
                 : 'Drag over the image, or its corners, to search with a part of it',
-            ]),
+            ])),
       parts.length > 1 && drawSign(part),
       part.image !== undefined && button('Details', {icon: 'info', class: 'quiet small'}, () => open(part.image)),
     ]);
   }
-
-  const filterBy = part => writeState({parts: [], text: part.words});
 
   function drawSign(part) {
     const key = partKey(part);

@@ -8,20 +8,29 @@ import {openResults, resultsKey, whereOf} from './results.js';
 import {select, selectWhole} from '../core/selection.js';
 import {drawEmpty, drawFailure, findLostPhotos} from './search_notices.js';
 import {announce, toast, toastError} from '../core/toast.js';
-import {WEIGHTS, readState} from '../core/url_state.js';
+import {WEIGHTS, readState, writeState} from '../core/url_state.js';
 
 /** @typedef {ReturnType<typeof openResults>} Results */
+
+/** A button that makes the words, as they were read, a condition. @param {WordsAnswer} words */
+function drawOnly({understood}) {
+  const text = Object.entries(understood).flatMap(([word, terms]) => (word.startsWith('-') ? [] : terms.slice(0, 1)));
+  const narrow = () => writeState({parts: [], text: text.join(' ').replaceAll('*', '')});
+  return button('Only these', {icon: 'filter', class: 'quiet small', title: 'Only images with these words'}, narrow);
+}
 
 /** How the words of a search were read, and what answers them. @param {WordsAnswer} words */
 function describeWords({understood, images, looks: by}) {
   const read = Object.entries(understood).flatMap(([word, terms]) => {
     if (terms.length === 0) return by === 'text tower' ? [] : `\u201c${word}\u201d is unknown`;
-    return terms.includes(word) || terms[0].endsWith('*') ? [] : `\u201c${word}\u201d read as ${terms.join(', ')}`;
+    return terms.includes(word.replace(/^-/, '')) || terms[0].endsWith('*')
+      ? []
+      : `\u201c${word}\u201d read as ${terms.join(', ')}`;
   });
   const looks = by ? 'and what looks like it' : 'too few to know what that looks like';
   return [
     ...read,
-    `${count(images, 'image')} with ${Object.keys(understood).length > 1 ? 'these words' : 'this word'}`,
+    `${count(images, 'image')} with ${Object.keys(understood).filter(word => !word.startsWith('-')).length > 1 ? 'these words' : 'this word'}`,
     looks,
   ].join(', ');
 }
@@ -241,7 +250,8 @@ export class ResultsPane {
       const number = done ? count(items.length, 'result') : `${items.length.toLocaleString('en')} nearest`;
       const time = tookMs !== null && `in ${tookMs < 10 ? tookMs.toFixed(1) : Math.round(tookMs)} ms`;
       const read = words && make('span.soft', ` \u00b7 ${describeWords(words)}`);
-      refill(this.#status, number, time && make('span.soft', ` ${time}`), read);
+      const only = words && words.images > 0 && drawOnly(words);
+      refill(this.#status, number, time && make('span.soft', ` ${time}`), read, only);
       return;
     }
     const {text, filters} = readState();

@@ -79,7 +79,7 @@ function makeWords() {
     );
     element.hidden = false;
   };
-  load();
+  withGallery(({images}) => images <= MOST_COUNTED && load());
   return element;
 }
 
