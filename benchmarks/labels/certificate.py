@@ -31,16 +31,8 @@ WAYS = ("as they are", "uniform", "reversed", "people err")
 ERRS = 0.05  # share of answers
 LOOKS = (0, 60, 300)
 HEAD = (
-    "dataset",
-    "labels",
-    "wrong",
-    "at most",
-    "looks",
-    "uniform",
-    "ratio",
-    "false",
-    "reversed: false",
-    "people err: false",
+    *("dataset", "labels", "wrong", "at most", "looks", "uniform", "ratio"),
+    *("false", "reversed: false", "people err: false"),
 )
 
 
@@ -103,11 +95,8 @@ def estimate_shares(p_error: np.ndarray, wrong: np.ndarray, looks: int, audits: 
     found = []
     for seed in range(audits):
         sample = LabelSample(p_error, alpha=0.05)
-        drawn = (
-            sample.draw(min(looks, len(wrong) // 2), most=len(wrong) // 50, random=np.random.default_rng(seed))
-            if looks
-            else []
-        )
+        some, random = min(looks, len(wrong) // 2), np.random.default_rng(seed)
+        drawn = sample.draw(some, most=len(wrong) // 50, random=random) if looks else []
         seen = np.array([draw.position for draw in drawn], dtype=np.int64)
         fitted, rest = Recalibration.fit(p_error[seen], wrong[seen]), np.setdiff1d(np.arange(len(wrong)), seen)
         share, low, high = fitted.estimate_share(p_error[rest])

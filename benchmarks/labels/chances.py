@@ -82,9 +82,8 @@ def main(arguments: list[str] | None = None) -> None:
     compared = [compare_cell(some, options) for some in _by_cell([row for row in rows if "peers" in row])]
     text = "\n\n".join([format_chances(rows), format_peers(compared)])
     print(f"\n{format_peers(compared)}")
-    write_record(
-        options.out / "chances.json", settings=vars(options), results={"rows": rows, "compared": compared}, text=text
-    )
+    results = {"rows": rows, "compared": compared}
+    write_record(options.out / "chances.json", settings=vars(options), results=results, text=text)
 
 
 def _cells(known: KnownLabels, options: argparse.Namespace) -> Iterator[tuple[str, int]]:
@@ -207,20 +206,17 @@ def _by_cell(rows: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 
 def compare_cell(rows: Sequence[dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
     """Means over seeds of ours and of the best of the others in each figure, and the interval of the first."""
-    ways = {
-        name: {
-            key: float(np.mean([row["peers"][name][key] for row in rows]))
-            for key in ("average_precision", "f1", "looks")
-        }
-        for name in rows[0]["peers"]
-    }
+
+    def mean(found: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        return {key: float(np.mean([one[key] for one in found])) for key in ("average_precision", "f1", "looks")}
+
+    ways = {name: mean([row["peers"][name] for row in rows]) for name in rows[0]["peers"]}
     best = max(ways, key=lambda name: ways[name]["average_precision"])
-    ours = {key: float(np.mean([row[key] for row in rows])) for key in ("average_precision", "f1", "looks")}
     return {
         "dataset": rows[0]["dataset"],
         "kind": rows[0]["kind"],
         "seeds": len(rows),
-        "ours": ours,
+        "ours": mean(rows),
         "best": best,
         "average_precision": ways[best]["average_precision"],
         "f1": max(way["f1"] for way in ways.values()),
@@ -258,20 +254,8 @@ def _weighted_lead(ours: np.ndarray, theirs: np.ndarray, wrong: np.ndarray, weig
 def format_chances(rows: Sequence[Mapping[str, Any]]) -> str:
     """A line a cell: means over its seeds."""
     head = (
-        "dataset",
-        "labels",
-        "wrong",
-        "estimated",
-        "calibration error",
-        "of suggestions",
-        "listed: said",
-        "wrong",
-        "at .5: precision",
-        "recall",
-        "Brier skill",
-        "log-loss skill",
-        "AUC",
-        "average precision",
+        *("dataset", "labels", "wrong", "estimated", "calibration error", "of suggestions", "listed: said", "wrong"),
+        *("at .5: precision", "recall", "Brier skill", "log-loss skill", "AUC", "average precision"),
     )
     lines = []
     for dataset, kind in dict.fromkeys((row["dataset"], row["kind"]) for row in rows):
@@ -293,37 +277,16 @@ def format_chances(rows: Sequence[Mapping[str, Any]]) -> str:
 def format_peers(compared: Sequence[Mapping[str, Any]]) -> str:
     """Ours beside the best of the others: of all their ways, picked by the truth for each figure."""
     head = (
-        "dataset",
-        "labels",
-        "seeds",
-        "average precision ours",
-        "best other",
-        "which",
-        "ours leads by",
-        "F1 of our verdicts",
-        "best F1 of any verdict of theirs",
-        "looks ours",
-        "fewest of theirs",
+        *("dataset", "labels", "seeds", "average precision ours", "best other", "which", "ours leads by"),
+        *("F1 of our verdicts", "best F1 of any verdict of theirs", "looks ours", "fewest of theirs"),
     )
     lines = []
     for cell in compared:
         ours, (low, high) = cell["ours"], cell["lead"]
         lead = f"{ours['average_precision'] - cell['average_precision']:+.3f} [{low:+.3f}, {high:+.3f}]"
-        lines.append(
-            [
-                cell["dataset"],
-                cell["kind"],
-                str(cell["seeds"]),
-                f"{ours['average_precision']:.3f}",
-                f"{cell['average_precision']:.3f}",
-                cell["best"],
-                lead,
-                f"{ours['f1']:.3f}",
-                f"{cell['f1']:.3f}",
-                f"{ours['looks']:.2f}",
-                f"{cell['looks']:.2f}",
-            ]
-        )
+        precision = [f"{one['average_precision']:.3f}" for one in (ours, cell)]
+        others = [f"{one[key]:.{digits}f}" for key, digits in (("f1", 3), ("looks", 2)) for one in (ours, cell)]
+        lines.append([cell["dataset"], cell["kind"], str(cell["seeds"]), *precision, cell["best"], lead, *others])
     return format_table(head, lines)
 
 

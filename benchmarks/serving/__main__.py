@@ -38,7 +38,6 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--photos", type=Path, help="folder of photos (default: the clothing photos of RETRIEVAL_SHARED)")
     add("--weights", type=Path, help="safetensors of torchvision's mobilenet_v2 (default: of RETRIEVAL_SHARED)")
     add("--model", type=Path, help="an exported model instead of MobileNetV2, PCA-whitened to 64 numbers")
-    add("--max-recall-drop", type=float, default=0.02, help="of the int8 export (default: %(default)s)")
     options = parse_counts(parser, arguments, "alone_images")
     options.clients = sorted(set(options.clients or (1, 8, 32, 128)))
     if options.clients[0] < 1:

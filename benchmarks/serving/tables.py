@@ -19,18 +19,8 @@ def format_speed(results: Mapping[str, Any]) -> str:
             shares = [f"{100 * cell[key] / cores:.0f} %" for key in ("own_cores", "server_cores")]
             rate, spent = format_spread(cell["per_second"]), f"{cell['core_ms']:.2f}"
             rows.append((name, clients, rate, *times, *counts, *shares, spent))
-    head = [
-        "",
-        "clients",
-        "answers/s",
-        "p50, ms",
-        "p99, ms",
-        "503",
-        "failed",
-        "cores: clients",
-        "cores: server",
-        "core-ms an answer",
-    ]
+    head = ["", "clients", "answers/s", "p50, ms", "p99, ms", "503", "failed"]
+    head += ["cores: clients", "cores: server", "core-ms an answer"]
     alone = results["alone"]
     allowed = [
         ("decoding and resizing alone, d", format_spread(alone["decoding"])),
