@@ -1,4 +1,4 @@
-"""Images of the benchmarks: a sample of photos, and 12-megapixel JPEGs made of them."""
+"""Images of the benchmarks: their list, and 12-megapixel JPEGs made of them."""
 
 from __future__ import annotations
 
@@ -31,15 +31,6 @@ def take_evenly(paths: Sequence[T], count: int) -> list[T]:
     """`count` of them, evenly spaced, or all where there are fewer."""
     count = min(count, len(paths))
     return [paths[number * len(paths) // count] for number in range(count)]
-
-
-def sample_photos(photos: Path, folder: Path, *, count: int) -> Path:
-    """Copy `count` photos, evenly spaced, to a folder of the same class folders; the folder."""
-    for path in take_evenly(list_images(photos), count):
-        copy = folder / path.relative_to(photos)
-        if not copy.exists():
-            write_atomically(copy, lambda file, path=path: file.write(path.read_bytes()))
-    return folder
 
 
 def make_large_images(photos: Path, folder: Path, *, count: int, seed: int) -> Path:

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.common.record import ending_in_words, print_machine, write_record
 from benchmarks.common.tables import format_table
-from benchmarks.labels.known_labels import PARTS, PEOPLE, load_known_labels, mistake
+from benchmarks.labels.known_labels import PEOPLE, add_options, load_known_labels, mistake
 from index.labels.certificate import LabelSample
 from index.labels.label_errors import find_label_errors
 from index.labels.recalibration import Recalibration
@@ -38,13 +37,9 @@ HEAD = (
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="folder for features and the table")
-    parser.add_argument("--dataset", nargs="+", default=["cifar-n", "cars", "groceries"])
-    parser.add_argument("--part", choices=PARTS, default="report")
-    parser.add_argument("--kind", nargs="+", default=list(KINDS), help=f"default: {' '.join(KINDS)}")
+    add_options(parser, ("cifar-n", "cars", "groceries"), KINDS)
     parser.add_argument("--at-most", type=float, nargs="+", default=[0.02, 0.05])
     parser.add_argument("--audits", type=int, default=100, help="of each row and way (default: 100)")
-    parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args(arguments)
     with ending_in_words("certificate"):
         print_machine([0])

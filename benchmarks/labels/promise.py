@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.common.record import ending_in_words, print_machine, write_record
 from benchmarks.common.tables import format_table
-from benchmarks.labels.known_labels import PARTS, KnownLabels, find_nearest_classes, load_known_labels
+from benchmarks.labels.known_labels import KnownLabels, add_options, find_nearest_classes, load_known_labels
 from index.labels.decisions import CHANGE, DROP, KEEP, SET_ASIDE
 from index.labels.kinds import has_rare_class
 from index.labels.label_errors import find_label_errors
@@ -43,12 +42,8 @@ COLUMNS = (
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="folder for features and tables")
-    parser.add_argument("--dataset", nargs="+", choices=DATASETS, default=list(DATASETS))
-    parser.add_argument("--part", choices=PARTS, default="report", help="of the data set (default: report)")
-    parser.add_argument("--kind", nargs="+", default=list(KINDS), help=f"default: {' '.join(KINDS)}")
+    add_options(parser, DATASETS, KINDS)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of the crawls (default: 0 1 2)")
-    parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args(arguments)
     with ending_in_words("promise"):
         print_machine(options.seeds)

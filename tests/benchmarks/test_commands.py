@@ -137,10 +137,10 @@ def test_indexing(tmp_path: Path, dataset: str, tiny_model: Path) -> None:
 
     weights = tmp_path / "weights.safetensors"
     save_file(torchvision.models.mobilenet_v2().state_dict(), weights)
-    photos = ("--photos", dataset.split(":")[1], "--weights", weights, "--model", tiny_model)
-    few = ("--part", "photos", "--rounds", "1", "--limit", "12", "--warm-up", "4")
+    photos = ("--photos", Path(dataset.split(":")[1]) / KINDS[0], "--weights", weights, "--model", tiny_model)
+    few = ("--part", "photos", "--rounds", "1", "--warm-up", "4")
     results = run("indexing.__main__", tmp_path / "out", *photos, *few, record="record-photos.json")
-    assert results["images"] == 12
+    assert results["images"] == 8
     assert set(results["rates"]) == {"ours", "loop", "decoding", "inference"}
     assert results["over_loop"] > 0
 
