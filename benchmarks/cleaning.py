@@ -15,10 +15,8 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import re
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,6 +30,7 @@ from PIL import Image, ImageDraw, ImageFilter
 
 from benchmarks.common.record import ending_in_words, print_machine, run_retrieval, unpack_shared, write_record
 from benchmarks.common.tables import format_table
+from benchmarks.serving.servers import run_ours
 from index.gallery.gallery import Gallery
 
 if TYPE_CHECKING:
@@ -215,7 +214,7 @@ class Person:
 def clean(gallery: Path, photos: Sequence[Photo]) -> Person:
     """Serve the gallery, and do the whole job on its page."""
     truth = {photo.path: photo for photo in photos}
-    with serve(gallery) as url, open_page(url) as page:
+    with run_ours(gallery, log=gallery.with_name("serve.log")) as server, open_page(server.url) as page:
 
         def count_left() -> dict[str, int]:
             with Gallery.open(gallery).catalog() as catalog:
@@ -325,18 +324,6 @@ def decide_one_by_one(person: Person, truth: Mapping[str, Photo]) -> None:
             person.write(photo.right)
             person.press("Enter")
         person.page.wait_for_timeout(100)
-
-
-@contextmanager
-def serve(gallery: Path) -> Iterator[str]:
-    """The address of a server of the gallery, in a process of its own."""
-    command = [sys.executable, "-m", "retrieval_app", "serve", str(gallery), "--port", "0", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield json.loads(process.stdout.readline())["url"]
-        finally:
-            process.terminate()
 
 
 @contextmanager

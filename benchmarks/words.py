@@ -23,7 +23,6 @@ import numpy as np
 
 from benchmarks.common.record import (
     ending_in_words,
-    find_photos,
     print_machine,
     shared_folder,
     unpack_shared,
@@ -31,6 +30,7 @@ from benchmarks.common.record import (
     write_record,
 )
 from benchmarks.common.tables import format_table
+from benchmarks.noise.splits import list_clothing
 from index.arrays import Ids
 from index.errors import InputError
 from index.gallery.gallery import Gallery
@@ -38,7 +38,6 @@ from index.public import build, open_gallery
 from index.words.words import split_words
 
 PACKAGED = range(28, 59)  # numbers of the groceries' classes of packages
-_NO_CLOTHES = ("not-sure", "other", "skip")
 _DRAWS = 1000
 
 
@@ -46,9 +45,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for photos, galleries and tables")
     parser.add_argument("--dataset", nargs="+", default=["groceries"], choices=sorted(DATASETS))
-    parser.add_argument(
-        "--swapped", nargs="+", type=float, default=[0.0, 0.3], help="shares of titles that are swapped"
-    )
+    parser.add_argument("--swapped", nargs="+", type=float, default=[0.0, 0.3], help="shares of titles, swapped")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--ocr", action="store_true", help="read the text in the photos, too")
     options = parser.parse_args(arguments)
@@ -63,16 +60,12 @@ def main(arguments: list[str] | None = None) -> None:
                     for key, scores in play(titles, folder, seed=seed, swapped=swapped, ocr=options.ocr).items():
                         found[key].append(scores)
                 results = {" / ".join(key): summarise(scores) for key, scores in found.items()}
-                rows = [
-                    [*name.split(" / "), *(format_mean(one[key]) for key in SCORES)] for name, one in results.items()
-                ]
+                rows = [[*name.split(" / "), *map(format_mean, one.values())] for name, one in results.items()]
                 head = ["queries", "photos", "by", "precision at 10", "average precision", "ms"]
-                title = (
-                    f"{dataset}, {len(titles):,} photos, {swapped:.0%} of titles swapped{', text read' * options.ocr}"
-                )
-                text = f"{title}; means over queries and seeds {options.seeds}, 95 % over queries\n\n" + format_table(
-                    head, rows
-                )
+                read = ", text read" * options.ocr
+                title = f"{dataset}, {len(titles):,} photos, {swapped:.0%} of titles swapped{read}"
+                said = f"{title}; means over queries and seeds {options.seeds}, 95 % over queries"
+                text = f"{said}\n\n{format_table(head, rows)}"
                 print(f"\n{text}", flush=True)
                 name = f"{dataset}-{swapped:g}{'-ocr' * options.ocr}.json"
                 write_record(options.out / "results" / name, settings=vars(options), results=results, text=text)
@@ -95,8 +88,8 @@ def _list_tiny_imagenet(out: Path) -> dict[Path, list[str]]:
 
 
 def _list_clothes(out: Path) -> dict[Path, list[str]]:
-    photos = sorted(path for path in find_photos().glob("*/*.jpg") if path.parent.name not in _NO_CLOTHES)
-    return {path: [path.parent.name.replace("-", " ")] for path in photos}
+    photos = sorted(list_clothing(), key=lambda one: one.path)
+    return {one.path: [one.label.replace("-", " ")] for one in photos}
 
 
 DATASETS: dict[str, Callable[[Path], dict[Path, list[str]]]] = {
@@ -167,11 +160,8 @@ def make_gallery(folder: Path, paths: Iterable[Path], titles: Iterable[str], *, 
 
 def list_methods(gallery: Gallery, untitled: Ids) -> list[tuple[str, str, Callable[[str], Ids]]]:
     """(photos, method, query to ids, best first) of all methods."""
-    written, vectors = (
-        gallery.words.written,
-        {"untitled": gallery.vectors(untitled), "all": gallery.vectors(gallery.ids)},
-    )
-    ids = {"untitled": untitled, "all": gallery.ids}
+    written, ids = gallery.words.written, {"untitled": untitled, "all": gallery.ids}
+    vectors = {photos: gallery.vectors(some) for photos, some in ids.items()}
 
     def by_text(text: str) -> Ids:
         return written.find_all(split_words(text))

@@ -13,12 +13,8 @@ from playwright.sync_api import Browser, expect, sync_playwright
 
 _PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 _FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
+    *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
+    *("--disable-sync", "--no-first-run"),
 )
 
 _EXPECT_MS = 30_000  # a page that loads on a busy machine; what comes at once is waited for no longer

@@ -79,7 +79,6 @@ class _Relay(WebSocketHandler):
 
 async def _start_behind_relay() -> int:
     firefox = await asyncio.create_subprocess_exec(*sys.argv[1:], stderr=asyncio.subprocess.PIPE)
-    assert firefox.stderr is not None
     async for line in firefox.stderr:
         if found := _LISTENING.search(line):
             (socket,) = bind_sockets(0, "127.0.0.1")

@@ -23,20 +23,12 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 _PRELOADED = (
-    "retrieval_app.commands.cli",
-    "faiss",
-    "pytest",
-    "tests.conftest",
-    "index.commands.index_group",
-    "index.writing.build",
-    "index.repair.repair",
+    *("retrieval_app.commands.cli", "faiss", "pytest", "tests.conftest", "index.commands.index_group"),
+    *("index.writing.build", "index.repair.repair"),
 )
 _SERVERS = (
-    "retrieval_app.server.serve",
-    "retrieval_app.server.app",
-    "retrieval_app.server.http_server",
-    "retrieval_app.commands.serve_command",
-    "scipy.optimize",
+    *("retrieval_app.server.serve", "retrieval_app.server.app", "retrieval_app.server.http_server"),
+    *("retrieval_app.commands.serve_command", "scipy.optimize"),
 )
 """Loaded as well before the first command that serves."""
 _TRAININGS = ("timm", "training.commands", "training.run.finetuning.stage", "training.run.train")

@@ -286,7 +286,6 @@ def keep_bodies(visit: Visit) -> None:
 def draw_round(visit: Visit, panel: Locator, *, share: float = 1.0) -> None:
     """A rectangle round the map's left part."""
     mouse, margin, area = visit.page.mouse, 4, panel.get_by_role("application").bounding_box()
-    assert area is not None
     left, top = area["x"] + margin, area["y"] + margin
     right, bottom = area["x"] + share * area["width"] - margin, area["y"] + area["height"] - margin
     mouse.move(left, top)

@@ -58,9 +58,7 @@ def _embed(model: Path, photo: Path) -> list[float]:
     return [float(number) for number in embedder.embed_batch(pixels[np.newaxis])[0]]
 
 
-def test_a_gallery_answers_with_its_decisions_and_can_be_updated(
-    kept: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_gallery_keeps_its_decisions_and_can_be_updated(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gallery, answers = str(kept / "gallery"), _answers(kept)
     assert main(["index", "verify", gallery]) == 0
     for by in ("semantic", "copy"):

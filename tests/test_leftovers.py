@@ -37,12 +37,7 @@ def test_what_is_not_put_back_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "environment: LEFT None → '1'" in told
     assert "names in the checkout: new ['left'], gone []" in told
     assert {line.partition(":")[0] for line in told} == {
-        "environment",
-        "working folder",
-        "names in the checkout",
-        "logger index",
-        "numpy.random",
-        "torch",
+        *("environment", "working folder", "names in the checkout", "logger index", "numpy.random", "torch")
     }
 
 

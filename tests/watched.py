@@ -15,25 +15,8 @@ import pytest
 _REACHING = ("connect", "sendto", "sendmsg", "sendmmsg")
 _OPENING = ("open", "openat", "openat2", "creat")
 _CHANGING = (
-    "mkdir",
-    "mkdirat",
-    "rmdir",
-    "rename",
-    "renameat",
-    "renameat2",
-    "unlink",
-    "unlinkat",
-    "truncate",
-    "mknod",
-    "mknodat",
-    "chmod",
-    "fchmodat",
-    "chown",
-    "lchown",
-    "fchownat",
-    "utimensat",
-    "setxattr",
-    "lsetxattr",
+    *("mkdir", "mkdirat", "rmdir", "rename", "renameat", "renameat2", "unlink", "unlinkat", "truncate", "mknod"),
+    *("mknodat", "chmod", "fchmodat", "chown", "lchown", "fchownat", "utimensat", "setxattr", "lsetxattr"),
 )
 _LINKING = ("link", "linkat", "symlink", "symlinkat")  # the last path is the one that is made
 _CALLS = ",".join(f"?{name}" for name in (*_REACHING, *_OPENING, *_CHANGING, *_LINKING))
@@ -72,18 +55,7 @@ def strace_command(log: Path) -> list[str]:
     """What to put before a program's words, so that its calls are written to `log`."""
     no_rings = "inject=?io_uring_setup:error=ENOSYS"  # what is done through one is seen by no tracer of calls
     return [
-        "strace",
-        "-f",
-        "-qq",
-        "-y",
-        "--seccomp-bpf",
-        "-s",
-        "256",
-        "-e",
-        f"trace={_CALLS}",
-        "-e",
-        no_rings,
-        "-o",
+        *("strace", "-f", "-qq", "-y", "--seccomp-bpf", "-s", "256", "-e", f"trace={_CALLS}", "-e", no_rings, "-o"),
         str(log),
     ]
 

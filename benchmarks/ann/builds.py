@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -17,38 +16,23 @@ import faiss
 import numpy as np
 
 from benchmarks.ann.peers import Contestant, as_ids, import_peer
-from benchmarks.common.processes import read_memory, sampling
+from benchmarks.common.processes import read_memory
 from index.threads import usable_cores
 
-SAMPLE_SECONDS = 0.1
 Settings = Mapping[str, Any]
 
 
 def build(settings: Settings) -> dict[str, Any]:
-    """Build with all cores and write; seconds of both, bytes on disk, and the process's peaks of memory."""
+    """Build with all cores and write; seconds of both, and bytes on disk."""
     contestant, base, folder = _read(settings)
     folder.mkdir(parents=True)
     _warm_up(contestant, base)
     rows = contestant.load(base)
-    peaks = read_memory()
-
-    def look() -> None:
-        for kind, value in read_memory().items():
-            peaks[kind] = max(peaks[kind], value)
-
-    with sampling(look, every_s=SAMPLE_SECONDS):
-        before, started = read_memory(), time.perf_counter()
-        contestant.build(rows, folder, threads=usable_cores())
-        seconds = time.perf_counter() - started
-    usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    started = time.perf_counter()
+    contestant.build(rows, folder, threads=usable_cores())
+    seconds = time.perf_counter() - started
     disk_bytes = sum(path.stat().st_size for path in folder.iterdir() if path.suffix != ".json")
-    return {
-        "seconds": seconds,
-        "disk_bytes": disk_bytes,
-        "before": before,
-        "peak_anonymous": max(peaks["anonymous"], before["anonymous"]),
-        "peak_resident": max(usage, peaks["resident"]),
-    }
+    return {"seconds": seconds, "disk_bytes": disk_bytes}
 
 
 def open_and_search(settings: Settings) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.ann.bench import AnnBench
 from benchmarks.ann.peers import OURS, Find, Opened, as_ids
-from benchmarks.ann.truth import Truth, find_intersection, find_recall
+from benchmarks.ann.truth import Truth, find_recall
 from index.arrays import Vectors
 from index.threads import usable_cores
 
@@ -108,14 +108,12 @@ def time_batch(find: Find, queries: Vectors) -> Answers:
 
 
 def describe(answers: Answers, base: Vectors, queries: Vectors, *, truth: Truth) -> dict[str, Any]:
-    """Recall with ties, recall of ids, and the times."""
+    """Recall with ties, and the times."""
     count = len(answers.ids)
-    some = truth.take(count)
     times = {key: value for key, value in asdict(answers).items() if key != "ids" and value is not None}
     return {
         "queries": count,
-        "recall": find_recall(base, queries[:count], answers.ids, truth=some),
-        "same_ids": find_intersection(answers.ids, truth=some),
+        "recall": find_recall(base, queries[:count], answers.ids, truth=truth.take(count)),
         **times,
     }
 

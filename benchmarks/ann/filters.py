@@ -30,9 +30,7 @@ def measure_filters(bench: AnnBench, *, seed: int) -> dict[str, Any]:
         bench.build(each)
     opened = bench.open_built(chosen)
     cells = [
-        bench.measure(
-            f"filters-{kind}-{share:g}", partial(_measure_cell, bench, opened, kind=kind, share=share, seed=seed)
-        )
+        bench.measure(f"filters-{kind}-{share:g}", partial(_measure_cell, bench, opened, kind, share, seed=seed))
         for kind in KINDS
         for share in SHARES
     ]
@@ -53,7 +51,7 @@ def make_mask(base: Vectors, *, kind: str, share: float, seed: int) -> Mask:
 
 
 def _measure_cell(
-    bench: AnnBench, opened: Mapping[str, Opened], *, kind: str, share: float, seed: int
+    bench: AnnBench, opened: Mapping[str, Opened], kind: str, share: float, *, seed: int
 ) -> dict[str, Any]:
     base = np.array(bench.base)
     masks = [make_mask(base, kind=kind, share=share, seed=seed + number) for number in range(MASKS)]
@@ -68,15 +66,9 @@ def _measure_cell(
                 count = len(answers.ids)
                 recall = find_recall(base, queries[:count], answers.ids, truth=truth.take(count), allowed=mask)
                 short = int(((answers.ids != NO_ID).sum(axis=1) < NEIGHBOURS).sum())
-                rows.setdefault((name, place), []).append(
-                    {
-                        "recall": recall,
-                        "queries": count,
-                        "short": short,
-                        "median_ms": answers.median_ms,
-                        "p95_ms": answers.p95_ms,
-                    }
-                )
+                found = {"recall": recall, "queries": count, "short": short}
+                found |= {"median_ms": answers.median_ms, "p95_ms": answers.p95_ms}
+                rows.setdefault((name, place), []).append(found)
     print(f"  filters: {kind}, {share:.2%} kept", file=sys.stderr, flush=True)
     points = [
         {"contestant": name, "parameters": opened[name].filtered_points[place], **summarise(found)}

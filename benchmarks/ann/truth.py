@@ -55,11 +55,6 @@ def find_recall(base: Vectors, queries: Vectors, ids: Ids, *, truth: Truth, allo
     return float(np.minimum(right.sum(axis=1), wanted).mean() / wanted)
 
 
-def find_intersection(ids: Ids, *, truth: Truth) -> float:
-    """Share of the true neighbours' very ids among (Q, k) ids."""
-    return float((truth.ids[:, :, None] == ids[:, None, :]).any(axis=2).mean())
-
-
 def _repeated(ids: Ids) -> Mask:
     order = np.argsort(ids, axis=1, kind="stable")
     ordered = np.take_along_axis(ids, order, axis=1)

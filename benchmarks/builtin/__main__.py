@@ -192,15 +192,14 @@ def call_pairs(read: Callable[..., Vectors], records: Sequence[Record], limits: 
 
 def time_image(model: Embedder, records: Sequence[Record]) -> float:
     """Median seconds an image, decoded and embedded by the batch, on all cores."""
+
+    def read(record: Record) -> np.ndarray:
+        return model.preprocess(record.path.read_bytes(), name=str(record.path))
+
     seconds = []
     for start in range(0, len(records), _BATCH):
         begun, some = time.perf_counter(), records[start : start + _BATCH]
-        pixels = map_ahead(
-            lambda record: model.preprocess(record.path.read_bytes(), name=str(record.path)),
-            some,
-            workers=usable_cores(),
-            ahead=64,
-        )
+        pixels = map_ahead(read, some, workers=usable_cores(), ahead=64)
         model.embed_batch(np.stack(list(pixels)))
         seconds.append((time.perf_counter() - begun) / len(some))
     return float(np.median(seconds))
@@ -248,13 +247,8 @@ def main(arguments: list[str] | None = None) -> None:
     if _PHASH in reader.hashes:
         limits[_PHASH] = 1 - 2 * _PHASH_BITS / 64
     pairs = {name: call_pairs(reader.read, splits[name].records, limits) for name in SEARCHED[1:3]}
-    results = {
-        "seconds": seconds,
-        "recall": recalls,
-        "found first": first,
-        "pairs": pairs,
-        "bytes": {name: path.stat().st_size for name, path in models.items()},
-    }
+    results = {"seconds": seconds, "recall": recalls, "found first": first, "pairs": pairs}
+    results["bytes"] = {name: path.stat().st_size for name, path in models.items()}
     text = _report(results, limits, searched=len(gallery[_RIVAL]), splits=splits)
     print(text)
     write_record(options.out / "builtin.json", settings=vars(options), results=results, text=text)
@@ -283,15 +277,11 @@ def _report(
         format_table(["edited", *heads(first)], percent(first)),
     ]
     for name, rules in results["pairs"].items():
-        rows = [
-            [
-                f"{rule}, from {limits[rule]:.2f}",
-                *(f"{100 * found[edit]:.1f}" for edit in PAIR_EDITS),
-                str(found["wrong pairs"]),
-                f"{found['precision']:.4f}",
-            ]
-            for rule, found in rules.items()
-        ]
+        rows = []
+        for rule, found in rules.items():
+            shares = [f"{100 * found[edit]:.1f}" for edit in PAIR_EDITS]
+            wrong, precision = str(found["wrong pairs"]), f"{found['precision']:.4f}"
+            rows.append([f"{rule}, from {limits[rule]:.2f}", *shares, wrong, precision])
         title = f"Called copies, {name}, {len(splits[name].records):,} photos: % of edited ones, wrong pairs, precision"
         parts += ["", title, format_table(["rule", *PAIR_EDITS, "wrong pairs", "precision"], rows)]
     return "\n".join(parts)

@@ -33,13 +33,16 @@ from training.backbone.builtin_models import FEATURES, EfficientNetLite2
 from training.backbone.extract import Extractor, extract_features, open_store
 from training.backbone.graphs import PixelModel
 from training.data.datasets import Record
-from training.head.copy_head import STEPS, CopyHead, fit_copy_head
+from training.head.copy_head import CopyHead, fit_copy_head
 from training.head.untrained import fit_untrained
 from training.network.convolutions import fold_norm
 from training.options.backbone_libraries import BUILTIN_NETWORK
 from training.run.copy_stage import choose_threshold
 
 NAME, _SOURCE = BUILTIN_NETWORK, "timm:tf_efficientnet_lite2"
+SIDE = 225  # pixels; 32 n + 1, as training padded
+DIM, COPY_DIM = 256, 128  # of `semantic` and `copy`
+VIEWS = 8  # of an image: itself and edited copies
 TAUGHT_BY = ("clothing-disjoint", "groceries-disjoint")
 
 
@@ -50,29 +53,24 @@ def main(arguments: list[str] | None = None) -> None:
     add = parser.add_argument
     add("--out", type=Path, required=True, help="folder of builtin.onnx and the record")
     add("--cache", type=Path, help="folder of features and unpacked images (default OUT/cache)")
-    add("--side", type=int, default=225, help="pixels a side (default: 225); 32 n + 1, as training padded")
-    add("--dim", type=int, default=256, help="width of `semantic` (default: 256)")
-    add("--copy-dim", type=int, default=128, help="width of `copy` (default: 128)")
-    add("--views", type=int, default=8, help="of an image: itself and edited copies (default: 8)")
-    add("--steps", type=int, default=STEPS, help=f"of the copy head's training (default: {STEPS})")
     add("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     print_machine([options.seed])
     cache = options.cache or options.out / "cache"
-    extractor = make_extractor(options.side, cache=cache)
+    extractor = make_extractor(cache=cache)
     records = list_images(cache)
-    rows, views = extract_views([record.path for record in records], extractor, views=options.views, cache=cache)
-    semantic = fit_untrained("pca-half-whitened", views[:, 0], embedding_dim=options.dim)
+    rows, views = extract_views([record.path for record in records], extractor, cache=cache)
+    semantic = fit_untrained("pca-half-whitened", views[:, 0], embedding_dim=DIM)
     clothes = np.array([records[row].path.is_relative_to(find_photos()) for row in rows])
-    copy, threshold = teach_copies(views, clothes, options)
+    copy, threshold = teach_copies(views, clothes, seed=options.seed)
     contract = ModelContract(
         backbone=NAME,
         method="pca-half-whitened",
-        embedding_dim=options.dim,
+        embedding_dim=DIM,
         preprocess=extractor.preprocess,
         view="whole",
         pooling="layers",
-        copy_dim=options.copy_dim,
+        copy_dim=COPY_DIM,
         copy_threshold=threshold,
     )
     model = PixelModel(extractor.backbone.module, semantic, copy, preprocess=extractor.preprocess)
@@ -94,26 +92,26 @@ def main(arguments: list[str] | None = None) -> None:
     write_record(options.out / "builtin.json", settings=vars(options), results=report.to_json())
 
 
-def make_extractor(side: int, *, cache: Path) -> Extractor:
+def make_extractor(*, cache: Path) -> Extractor:
     """Features of the whole image, pooled from several layers, by ONNX Runtime."""
-    preprocess = PreprocessConfig(resize=side, crop=side, mean=(0.5,) * 3, std=(0.5,) * 3)
+    preprocess = PreprocessConfig(resize=SIDE, crop=SIDE, mean=(0.5,) * 3, std=(0.5,) * 3)
     network = Backbone(NAME, fold_network(), FEATURES)
-    backbone = with_features(network, view="whole", pooling="layers", side=side)
+    backbone = with_features(network, view="whole", pooling="layers", side=SIDE)
     extractor = Extractor(backbone, preprocess, device=torch.device("cpu"), precision="float32")
     return GraphExtractor(extractor, "onnxruntime", cache=cache)
 
 
-def extract_views(paths: list[Path], extractor: Extractor, *, views: int, cache: Path) -> tuple[list[int], Floats]:
+def extract_views(paths: list[Path], extractor: Extractor, *, cache: Path) -> tuple[list[int], Floats]:
     """(N,) rows of the different images, and (N, V, F) features of them and of their edited copies."""
-    store = open_store(cache, extractor, views=views)
+    store = open_store(cache, extractor, views=VIEWS)
     extracted = extract_features(
-        paths, store=store, extractor=extractor, views=views, workers=usable_cores(), progress=partial(_tell, "images")
+        paths, store=store, extractor=extractor, views=VIEWS, workers=usable_cores(), progress=partial(_tell, "images")
     )
     first = dict(zip(reversed(extracted.hashes), reversed(extracted.rows.tolist()), strict=True))
     return list(first.values()), store.load(list(first))
 
 
-def teach_copies(views: Floats, clothes: np.ndarray, options: argparse.Namespace) -> tuple[CopyHead, float]:
+def teach_copies(views: Floats, clothes: np.ndarray, *, seed: int) -> tuple[CopyHead, float]:
     """Copy head, and its threshold: from it on, at most one in a hundred pairs of clothes is wrong.
 
     The pairs are those of a gallery of these clothes with an edited copy of each: right ones are a photo and its copy.
@@ -122,12 +120,7 @@ def teach_copies(views: Floats, clothes: np.ndarray, options: argparse.Namespace
     """
     held = np.arange(len(views)) % 10 == 0
     head = fit_copy_head(
-        views[~held],
-        np.arange(len(views))[~held],
-        copy_dim=options.copy_dim,
-        seed=options.seed,
-        steps=options.steps,
-        progress=partial(_tell, "steps"),
+        views[~held], np.arange(len(views))[~held], copy_dim=COPY_DIM, seed=seed, progress=partial(_tell, "steps")
     )
     with torch.inference_mode():
         every = head(torch.from_numpy(views[clothes, 0])).numpy()  # (N, D)

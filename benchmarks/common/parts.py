@@ -12,11 +12,7 @@ from typing import Any, NamedTuple
 from benchmarks.common.record import write_record
 
 _ENVIRONMENT = (
-    "OMP_NUM_THREADS",
-    "OMP_WAIT_POLICY",
-    "GOMP_SPINCOUNT",
-    "MALLOC_ARENA_MAX",
-    "MALLOC_TRIM_THRESHOLD_",
+    *("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "MALLOC_ARENA_MAX", "MALLOC_TRIM_THRESHOLD_"),
     "LD_PRELOAD",
 )
 

@@ -39,7 +39,7 @@ from benchmarks.common.record import (
     run_retrieval,
 )
 from benchmarks.common.tables import format_spread, format_table, spread
-from benchmarks.indexing.images import list_images, make_large_images, read_all, sample_photos, take_evenly
+from benchmarks.indexing.images import list_images, make_large_images, read_all, take_evenly
 from benchmarks.indexing.peers import choose_inference, choose_loop, read_pixels, run_peer
 from index.images.preprocess import PreprocessConfig
 from index.model.embedder import Embedder
@@ -58,11 +58,10 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--weights", type=Path, help="safetensors of torchvision's mobilenet_v2 (default: of RETRIEVAL_SHARED)")
     add("--model", type=Path, help="an exported model of ours (default: the same MobileNetV2 as the loop's)")
     add("--backend", help="of our model, as `retrieval index build` takes it")
-    add("--limit", type=int, help="use only so many photos")
     add("--large-count", type=int, default=120, help="12-megapixel images to make (default: %(default)s)")
     warm_up = "images to choose the contestants' settings on; of large ones an eighth (default: %(default)s)"
     add("--warm-up", type=int, default=512, help=warm_up)
-    return parse_counts(parser, arguments, "large_count", "warm_up", "limit")
+    return parse_counts(parser, arguments, "large_count", "warm_up")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -128,8 +127,6 @@ class Bench:
 def measure_photos(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
     """The photos as they are."""
     folder = find_photos(options.photos)
-    if options.limit is not None:
-        folder = sample_photos(folder, bench.out / "images" / f"photos-{options.limit}", count=options.limit)
     return {"what": "clothing photos", **measure_speed(bench, options, "photos", folder, warm_up=options.warm_up)}
 
 

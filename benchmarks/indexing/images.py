@@ -1,4 +1,4 @@
-"""Images of the benchmarks: a sample of photos, and 12-megapixel JPEGs made of them."""
+"""Images of the benchmarks: their list, and 12-megapixel JPEGs made of them."""
 
 from __future__ import annotations
 
@@ -33,17 +33,8 @@ def take_evenly(paths: Sequence[T], count: int) -> list[T]:
     return [paths[number * len(paths) // count] for number in range(count)]
 
 
-def sample_photos(photos: Path, folder: Path, *, count: int) -> Path:
-    """Copy `count` photos, evenly spaced, to a folder of the same class folders; the folder."""
-    for path in take_evenly(list_images(photos), count):
-        copy = folder / path.relative_to(photos)
-        if not copy.exists():
-            write_atomically(copy, lambda file, path=path: file.write(path.read_bytes()))
-    return folder
-
-
-def make_large_images(photos: Path, folder: Path, *, count: int, seed: int, tile_side: int = TILE_SIDE) -> Path:
-    """Make `count` JPEGs of 4 x 3 photos each, enlarged to `tile_side` a side, with sensor noise; the folder.
+def make_large_images(photos: Path, folder: Path, *, count: int, seed: int) -> Path:
+    """Make `count` JPEGs of 4 x 3 photos each, enlarged to `TILE_SIDE` a side, with sensor noise; the folder.
 
     Each depends on the seed and its number alone; those that stand are kept.
     """
@@ -52,7 +43,7 @@ def make_large_images(photos: Path, folder: Path, *, count: int, seed: int, tile
     missing = [number for number in range(count) if not (folder / f"{number:05d}.jpg").exists()]
 
     def make(number: int) -> None:
-        image = _draw_mosaic(sources, np.random.default_rng([seed, number]), tile_side=tile_side)
+        image = _draw_mosaic(sources, np.random.default_rng([seed, number]))
         path = folder / f"{number:05d}.jpg"
         write_atomically(path, lambda file: image.save(file, "JPEG", quality=LARGE_QUALITY))
 
@@ -61,14 +52,14 @@ def make_large_images(photos: Path, folder: Path, *, count: int, seed: int, tile
     return folder
 
 
-def _draw_mosaic(sources: Sequence[Path], random: np.random.Generator, *, tile_side: int) -> Image.Image:
+def _draw_mosaic(sources: Sequence[Path], random: np.random.Generator) -> Image.Image:
     chosen = random.choice(len(sources), size=TILE_COLUMNS * TILE_ROWS, replace=len(sources) < 12)
-    mosaic = Image.new("RGB", (TILE_COLUMNS * tile_side, TILE_ROWS * tile_side))
+    mosaic = Image.new("RGB", (TILE_COLUMNS * TILE_SIDE, TILE_ROWS * TILE_SIDE))
     for number, source in enumerate(chosen):
         row, column = divmod(number, TILE_COLUMNS)
         with Image.open(sources[source]) as photo:
-            tile = ImageOps.fit(photo.convert("RGB"), (tile_side, tile_side), Image.Resampling.BICUBIC)
-        mosaic.paste(tile, (column * tile_side, row * tile_side))
+            tile = ImageOps.fit(photo.convert("RGB"), (TILE_SIDE, TILE_SIDE), Image.Resampling.BICUBIC)
+        mosaic.paste(tile, (column * TILE_SIDE, row * TILE_SIDE))
     deviation = np.float32(random.uniform(*SENSOR_NOISE))
     pixels = np.asarray(mosaic).astype(np.float32)
     pixels += deviation * random.standard_normal((*pixels.shape[:2], 1), dtype=np.float32)

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.common.record import ending_in_words, print_machine, write_record
 from benchmarks.common.tables import format_table
-from benchmarks.labels.known_labels import PARTS, PEOPLE, load_known_labels, mistake
+from benchmarks.labels.known_labels import PEOPLE, add_options, load_known_labels, mistake
 from index.labels.certificate import LabelSample
 from index.labels.label_errors import find_label_errors
 from index.labels.recalibration import Recalibration
@@ -31,28 +30,16 @@ WAYS = ("as they are", "uniform", "reversed", "people err")
 ERRS = 0.05  # share of answers
 LOOKS = (0, 60, 300)
 HEAD = (
-    "dataset",
-    "labels",
-    "wrong",
-    "at most",
-    "looks",
-    "uniform",
-    "ratio",
-    "false",
-    "reversed: false",
-    "people err: false",
+    *("dataset", "labels", "wrong", "at most", "looks", "uniform", "ratio"),
+    *("false", "reversed: false", "people err: false"),
 )
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="folder for features and the table")
-    parser.add_argument("--dataset", nargs="+", default=["cifar-n", "cars", "groceries"])
-    parser.add_argument("--part", choices=PARTS, default="report")
-    parser.add_argument("--kind", nargs="+", default=list(KINDS), help=f"default: {' '.join(KINDS)}")
+    add_options(parser, ("cifar-n", "cars", "groceries"), KINDS)
     parser.add_argument("--at-most", type=float, nargs="+", default=[0.02, 0.05])
     parser.add_argument("--audits", type=int, default=100, help="of each row and way (default: 100)")
-    parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args(arguments)
     with ending_in_words("certificate"):
         print_machine([0])
@@ -103,11 +90,8 @@ def estimate_shares(p_error: np.ndarray, wrong: np.ndarray, looks: int, audits: 
     found = []
     for seed in range(audits):
         sample = LabelSample(p_error, alpha=0.05)
-        drawn = (
-            sample.draw(min(looks, len(wrong) // 2), most=len(wrong) // 50, random=np.random.default_rng(seed))
-            if looks
-            else []
-        )
+        some, random = min(looks, len(wrong) // 2), np.random.default_rng(seed)
+        drawn = sample.draw(some, most=len(wrong) // 50, random=random) if looks else []
         seen = np.array([draw.position for draw in drawn], dtype=np.int64)
         fitted, rest = Recalibration.fit(p_error[seen], wrong[seen]), np.setdiff1d(np.arange(len(wrong)), seen)
         share, low, high = fitted.estimate_share(p_error[rest])

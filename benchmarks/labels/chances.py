@@ -1,8 +1,10 @@
 """Label-error detection beside cleanlab, its Datalab and a vote of the nearest: Brier skill, AUC, average precision.
 
 The right labels are known (see `known_labels`); every cell is a dataset and a kind of mistakes. Ours is the detection
-of `retrieval audit`; the peers (see `peers`) get the same features and labels. Intervals are over classes and seeds.
-Records are kept: a stopped command continues.
+of `retrieval audit`; the peers get the same features and labels. cleanlab gets 5-fold cross-validated logistic
+regression (L2-normalised features) of several strengths, with all its scores, adjusted and not; Datalab the same
+probabilities, and the features alone. Which way of theirs is the best of a cell is picked by the truth, so in their
+favour. Intervals are over classes and seeds. Records are kept: a stopped command continues.
 
     python -m benchmarks.labels.chances --out bench/labels
     python -m benchmarks.labels.chances --out bench/labels --dataset cifar-n --kind worse --seeds 0
@@ -12,13 +14,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cleanlab.filter import find_label_issues
+from cleanlab.rank import get_label_quality_scores
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, roc_auc_score
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
+from sklearn.preprocessing import normalize
 
 from benchmarks.common.record import (
     ending_in_words,
@@ -29,8 +36,7 @@ from benchmarks.common.record import (
     write_with_record,
 )
 from benchmarks.common.tables import format_table
-from benchmarks.labels.known_labels import DATASETS, PARTS, KnownLabels, load_known_labels, mistake
-from benchmarks.labels.peers import run_peers
+from benchmarks.labels.known_labels import DATASETS, KnownLabels, add_options, load_known_labels, mistake
 from index.labels.issues import MIN_P_ERROR
 from index.labels.kinds import LIKELY_ERROR
 from index.labels.label_errors import find_label_errors
@@ -45,17 +51,25 @@ SEEDS = (0, 1, 2)
 BINS, RESAMPLES = 10, 200
 LEAST = 1e-3  # probability that is scored, at most 1 less it: one label for which 0 was said would be infinitely bad
 MOST = 0.9  # of the wrong labels
+RANKINGS: Mapping[str, Mapping[str, Any]] = {
+    "self-confidence": {"method": "self_confidence"},
+    "margin": {"method": "normalized_margin"},
+    "entropy": {"method": "confidence_weighted_entropy"},
+    "self-confidence, adjusted": {"method": "self_confidence", "adjust_pred_probs": True},
+    "margin, adjusted": {"method": "normalized_margin", "adjust_pred_probs": True},
+}
+STRENGTHS = (3.0, 10.0, 30.0)  # C of the regression: on the parts that choose, each of these is the best somewhere
+NEIGHBOURS, FOLDS = 20, 5
+
+Ranked = tuple[np.ndarray, np.ndarray]
+"""(N,) float32, the higher the more probably wrong; (N,) bool, the labels called wrong."""
 
 
 def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="folder for features, records and tables")
-    parser.add_argument("--dataset", nargs="+", default=list(DATASETS), help=f"default: {' '.join(DATASETS)}")
-    parser.add_argument("--part", choices=PARTS, default="report")
-    parser.add_argument("--kind", nargs="+", default=list(KINDS), help=f"default: {' '.join(KINDS)}")
+    add_options(parser, DATASETS, KINDS)
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS), help="of mistakes (default: 0 1 2)")
     parser.add_argument("--no-peers", action="store_true", help="ours alone, in minutes")
-    parser.add_argument("--workers", type=int, default=2)
     return parser.parse_args(arguments)
 
 
@@ -82,9 +96,8 @@ def main(arguments: list[str] | None = None) -> None:
     compared = [compare_cell(some, options) for some in _by_cell([row for row in rows if "peers" in row])]
     text = "\n\n".join([format_chances(rows), format_peers(compared)])
     print(f"\n{format_peers(compared)}")
-    write_record(
-        options.out / "chances.json", settings=vars(options), results={"rows": rows, "compared": compared}, text=text
-    )
+    results = {"rows": rows, "compared": compared}
+    write_record(options.out / "chances.json", settings=vars(options), results=results, text=text)
 
 
 def _cells(known: KnownLabels, options: argparse.Namespace) -> Iterator[tuple[str, int]]:
@@ -98,9 +111,7 @@ def measure_cell(known: KnownLabels, kind: str, *, seed: int) -> tuple[dict[str,
     """How right our chances, verdicts and suggestions are; and (N,) the probability that each label is wrong."""
     rows, labels = mistake(known, kind, seed=seed)
     wrong = labels != known.right[rows]
-    started = time.process_time()
     errors = find_label_errors(known.features[rows], labels, count=len(known.classes))
-    seconds = time.process_time() - started
     chances = errors.p_error
     first = [(errors.others(row, label=int(label)) or [(-1, 0.0)])[0] for row, label in enumerate(labels)]
     suggested, of_suggested = np.array([one[0] for one in first]), np.array([one[1] for one in first])
@@ -114,15 +125,12 @@ def measure_cell(known: KnownLabels, kind: str, *, seed: int) -> tuple[dict[str,
         "estimate": float(chances.mean()),
         "error": expected_error(chances, wrong),
         "error_of_suggestions": expected_error(of_suggested, suggested == known.right[rows]),
-        "likely_wrong": float((chances >= LIKELY_ERROR).mean()),
-        "listed": float(listed.mean()),
         "said_of_listed": float(chances[listed].mean()) if listed.any() else 0.0,
         "wrong_of_listed": float(wrong[listed].mean()) if listed.any() else 0.0,
         **skills(chances, wrong),
         **_verdicts(chances >= LIKELY_ERROR, wrong),
         "average_precision": average_precision(ranked, wrong),
         "looks": looks_for_most(ranked, wrong),
-        "seconds": seconds,
         "reliability": reliability(chances, wrong),
     }, ranked.astype(np.float32)
 
@@ -200,6 +208,56 @@ def _measure(scores: np.ndarray, called: np.ndarray, wrong: np.ndarray) -> dict[
     return {"average_precision": ap, "looks": looks, "called": float(called.mean()), **_verdicts(called, wrong)}
 
 
+def run_peers(features: np.ndarray, labels: np.ndarray) -> dict[str, Ranked]:
+    """What each way says of (N,) labels of images with (N, D) features."""
+    units, numbers = normalize(features), np.unique(labels, return_inverse=True)[1]
+    ways: dict[str, Ranked] = {}
+    for strength in STRENGTHS:
+        probabilities = cross_validate(units, numbers, strength)
+        issues = find_label_issues(numbers, probabilities, n_jobs=1)
+        for name, way in RANKINGS.items():
+            scores = -get_label_quality_scores(numbers, probabilities, **way)
+            ways[f"cleanlab, C={strength:g}, {name}"] = scores, issues
+        ways[f"Datalab, C={strength:g}"] = _ask_datalab(numbers, pred_probs=probabilities, features=units)
+    ways["Datalab, features alone"] = _ask_datalab(numbers, features=units)
+    votes = _vote(units, numbers, count=int(numbers.max()) + 1)
+    ways[f"vote of {NEIGHBOURS}"] = -votes[np.arange(len(numbers)), numbers], votes.argmax(axis=1) != numbers
+    return {name: (scores.astype(np.float32), called.astype(bool)) for name, (scores, called) in ways.items()}
+
+
+def cross_validate(units: np.ndarray, labels: np.ndarray, strength: float) -> np.ndarray:
+    """(N, C) probabilities of each fifth of the (N, D) unit rows by a logistic regression of the others."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", UserWarning)  # classes of fewer images than folds
+        model = LogisticRegression(max_iter=100, C=strength)
+        folds = StratifiedKFold(FOLDS, shuffle=True, random_state=0)
+        return np.asarray(cross_val_predict(model, units, labels, cv=folds, method="predict_proba"))
+
+
+def _ask_datalab(labels: np.ndarray, **known: np.ndarray) -> Ranked:
+    from cleanlab import Datalab  # which takes seconds to load
+
+    lab = Datalab({"label": labels}, label_name="label", verbosity=0)
+    lab.find_issues(issue_types={"label": {}}, **known)
+    found = lab.get_issues("label")
+    return -found["label_score"].to_numpy(), found["is_label_issue"].to_numpy()
+
+
+def _vote(units: np.ndarray, labels: np.ndarray, *, count: int) -> np.ndarray:
+    """(N, C) shares of the nearest other images that have each label."""
+    votes = np.zeros((len(labels), count), dtype=np.float32)
+    nearest_of_all = min(NEIGHBOURS, len(labels) - 1)
+    for start in range(0, len(labels), 2048):
+        rows = np.arange(start, min(start + 2048, len(labels)))
+        cosines = units[rows] @ units.T
+        cosines[np.arange(len(rows)), rows] = -2
+        nearest = np.argpartition(-cosines, nearest_of_all - 1, axis=1)[:, :nearest_of_all]
+        for column in nearest.T:
+            votes[rows, labels[column]] += 1 / nearest_of_all
+    return votes
+
+
 def _by_cell(rows: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
     for cell in dict.fromkeys((row["dataset"], row["kind"]) for row in rows):
         yield [row for row in rows if (row["dataset"], row["kind"]) == cell]
@@ -207,20 +265,17 @@ def _by_cell(rows: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 
 def compare_cell(rows: Sequence[dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
     """Means over seeds of ours and of the best of the others in each figure, and the interval of the first."""
-    ways = {
-        name: {
-            key: float(np.mean([row["peers"][name][key] for row in rows]))
-            for key in ("average_precision", "f1", "looks")
-        }
-        for name in rows[0]["peers"]
-    }
+
+    def mean(found: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        return {key: float(np.mean([one[key] for one in found])) for key in ("average_precision", "f1", "looks")}
+
+    ways = {name: mean([row["peers"][name] for row in rows]) for name in rows[0]["peers"]}
     best = max(ways, key=lambda name: ways[name]["average_precision"])
-    ours = {key: float(np.mean([row[key] for row in rows])) for key in ("average_precision", "f1", "looks")}
     return {
         "dataset": rows[0]["dataset"],
         "kind": rows[0]["kind"],
         "seeds": len(rows),
-        "ours": ours,
+        "ours": mean(rows),
         "best": best,
         "average_precision": ways[best]["average_precision"],
         "f1": max(way["f1"] for way in ways.values()),
@@ -258,20 +313,8 @@ def _weighted_lead(ours: np.ndarray, theirs: np.ndarray, wrong: np.ndarray, weig
 def format_chances(rows: Sequence[Mapping[str, Any]]) -> str:
     """A line a cell: means over its seeds."""
     head = (
-        "dataset",
-        "labels",
-        "wrong",
-        "estimated",
-        "calibration error",
-        "of suggestions",
-        "listed: said",
-        "wrong",
-        "at .5: precision",
-        "recall",
-        "Brier skill",
-        "log-loss skill",
-        "AUC",
-        "average precision",
+        *("dataset", "labels", "wrong", "estimated", "calibration error", "of suggestions", "listed: said", "wrong"),
+        *("at .5: precision", "recall", "Brier skill", "log-loss skill", "AUC", "average precision"),
     )
     lines = []
     for dataset, kind in dict.fromkeys((row["dataset"], row["kind"]) for row in rows):
@@ -293,37 +336,16 @@ def format_chances(rows: Sequence[Mapping[str, Any]]) -> str:
 def format_peers(compared: Sequence[Mapping[str, Any]]) -> str:
     """Ours beside the best of the others: of all their ways, picked by the truth for each figure."""
     head = (
-        "dataset",
-        "labels",
-        "seeds",
-        "average precision ours",
-        "best other",
-        "which",
-        "ours leads by",
-        "F1 of our verdicts",
-        "best F1 of any verdict of theirs",
-        "looks ours",
-        "fewest of theirs",
+        *("dataset", "labels", "seeds", "average precision ours", "best other", "which", "ours leads by"),
+        *("F1 of our verdicts", "best F1 of any verdict of theirs", "looks ours", "fewest of theirs"),
     )
     lines = []
     for cell in compared:
         ours, (low, high) = cell["ours"], cell["lead"]
         lead = f"{ours['average_precision'] - cell['average_precision']:+.3f} [{low:+.3f}, {high:+.3f}]"
-        lines.append(
-            [
-                cell["dataset"],
-                cell["kind"],
-                str(cell["seeds"]),
-                f"{ours['average_precision']:.3f}",
-                f"{cell['average_precision']:.3f}",
-                cell["best"],
-                lead,
-                f"{ours['f1']:.3f}",
-                f"{cell['f1']:.3f}",
-                f"{ours['looks']:.2f}",
-                f"{cell['looks']:.2f}",
-            ]
-        )
+        precision = [f"{one['average_precision']:.3f}" for one in (ours, cell)]
+        others = [f"{one[key]:.{digits}f}" for key, digits in (("f1", 3), ("looks", 2)) for one in (ours, cell)]
+        lines.append([cell["dataset"], cell["kind"], str(cell["seeds"]), *precision, cell["best"], lead, *others])
     return format_table(head, lines)
 
 

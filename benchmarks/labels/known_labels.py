@@ -7,20 +7,21 @@ of Tiny-ImageNet are those of its two archives (of the larger one a hundred imag
 
 from __future__ import annotations
 
+import argparse
 import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common.record import find_photos, find_weights, unpack_shared, unpack_tiny_imagenet, write_with_record
-from training.backbone.backbones import load_backbone, with_features
-from training.backbone.extract import Extractor, extract_features, open_store
+from benchmarks.common.record import find_weights, unpack_shared, unpack_tiny_imagenet, write_with_record
+from benchmarks.noise.features import open_extractor
+from benchmarks.noise.splits import list_clothing
+from training.backbone.extract import extract_features, open_store
 from training.data.datasets import list_dataset
-from training.options.backbone_libraries import preprocess_for
-from training.options.machine import resolve_device
 from training.options.resolve import resolve_input
 
 DATASETS = ("groceries", "cars", "cifar-n", "tiny-imagenet")
@@ -29,7 +30,6 @@ PEOPLE = ("aggre", "random1", "worse")  # columns of CIFAR-N: the most frequent 
 NEAREST = 5  # classes that `alike` mistakes a class for
 LONG_TAIL, LEAST_OF_TAIL = 50, 4
 _PER_CLASS = 100  # of Tiny-ImageNet's larger archive
-_NO_CLOTHES = ("not-sure", "other", "skip")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,15 @@ class KnownLabels:
     paths: tuple[str, ...]
 
 
+def add_options(parser: argparse.ArgumentParser, datasets: Sequence[str], kinds: Sequence[str]) -> None:
+    """Options of all commands about labels."""
+    parser.add_argument("--out", type=Path, required=True, help="folder for features, records and tables")
+    parser.add_argument("--dataset", nargs="+", default=list(datasets), help=f"default: {' '.join(datasets)}")
+    parser.add_argument("--part", choices=PARTS, default="report", help="of the data set (default: report)")
+    parser.add_argument("--kind", nargs="+", default=list(kinds), help=f"default: {' '.join(kinds)}")
+    parser.add_argument("--workers", type=int, default=2, help="default: 2")
+
+
 def load_known_labels(name: str, part: str, folder: Path, *, workers: int) -> KnownLabels:
     """Images of a dataset with features, which are computed once and kept in the folder."""
     file = folder / f"{name}-{part}.npz"
@@ -59,28 +68,19 @@ def load_known_labels(name: str, part: str, folder: Path, *, workers: int) -> Kn
         kept: dict[str, Any] = {key: np.array(values)[rows] for key, values in columns.items()}
         described = {"images": len(rows), "dataset": name, "part": part}
         names = np.array([str(paths[row]) for row in rows])
-        write_with_record(
-            file.with_suffix(".json"),
-            described,
-            lambda out: np.savez(out, features=features, paths=names, **kept),
-            suffix=".npz",
-        )
+        save = partial(np.savez, features=features, paths=names, **kept)
+        write_with_record(file.with_suffix(".json"), described, save, suffix=".npz")
     with np.load(file) as stored:
         classes, right = np.unique(stored["right"], return_inverse=True)
         by_people = {key: np.searchsorted(classes, stored[key]) for key in PEOPLE if key in stored}
-        return KnownLabels(
-            stored["features"],
-            right.astype(np.int64),
-            by_people,
-            tuple(classes.tolist()),
-            tuple(stored["paths"].tolist()),
-        )
+        names, paths = (tuple(one.tolist()) for one in (classes, stored["paths"]))
+        return KnownLabels(stored["features"], right.astype(np.int64), by_people, names, paths)
 
 
 def list_images(name: str, part: str, images: Path) -> tuple[list[Path], dict[str, list[str]]]:
     reported = part == "report"
     if name == "clothing":
-        records = [one for one in list_dataset(find_photos()).records if one.label not in _NO_CLOTHES]
+        records = list_clothing()
     elif name == "cars":
         records = list(list_dataset(unpack_shared("cars.tar", images) / "cars" / ("train", "test")[reported]).records)
     elif name == "tiny-imagenet":
@@ -106,11 +106,7 @@ def list_images(name: str, part: str, images: Path) -> tuple[list[Path], dict[st
 
 
 def _extract(paths: Sequence[Path], cache: Path, *, workers: int) -> tuple[np.ndarray, list[int]]:
-    sizes = resolve_input("mobilenet_v2")
-    network = load_backbone("mobilenet_v2", str(find_weights()), side=sizes.crop)
-    seeing = with_features(network, view=sizes.view, pooling=sizes.pooling, side=sizes.crop)
-    preprocess = preprocess_for("mobilenet_v2", resize=sizes.resize, crop=sizes.crop, view=sizes.view)
-    extractor = Extractor(seeing, preprocess, device=resolve_device("auto"))
+    extractor = open_extractor("mobilenet_v2", str(find_weights()), resolve_input("mobilenet_v2"))
     store = open_store(cache, extractor)
     extracted = extract_features(paths, store=store, extractor=extractor, workers=workers)
     return store.load(extracted.hashes)[:, 0], list(extracted.rows)

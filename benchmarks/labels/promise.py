@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.common.record import ending_in_words, print_machine, write_record
 from benchmarks.common.tables import format_table
-from benchmarks.labels.known_labels import PARTS, KnownLabels, find_nearest_classes, load_known_labels
+from benchmarks.labels.known_labels import KnownLabels, add_options, find_nearest_classes, load_known_labels
 from index.labels.decisions import CHANGE, DROP, KEEP, SET_ASIDE
 from index.labels.kinds import has_rare_class
 from index.labels.label_errors import find_label_errors
@@ -29,15 +28,8 @@ from index.labels.verdicts import AT_LEAST_RIGHT, expect_right, give_verdicts, w
 DATASETS = ("cars", "groceries", "clothing")
 FOREIGN = {"cars": "groceries", "groceries": "cars", "clothing": "cars"}
 KINDS = (
-    "right",
-    "any:.2",
-    "alike:.2",
-    "near:.05",
-    "near:.2",
-    "far:.05",
-    "far:.2",
-    "any:.18+near:.05",
-    "any:.1+alike:.1+near:.1",
+    *("right", "any:.2", "alike:.2", "near:.05", "near:.2", "far:.05", "far:.2"),
+    *("any:.18+near:.05", "any:.1+alike:.1+near:.1"),
 )
 CLASSES, IMAGES = 60, 27
 NONE = -1  # the right label of an image that shows none of the classes
@@ -50,13 +42,8 @@ COLUMNS = (
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="folder for features and tables")
-    parser.add_argument("--dataset", nargs="+", choices=DATASETS, default=list(DATASETS))
-    parser.add_argument("--part", choices=PARTS, default="report", help="of the data set (default: report)")
-    parser.add_argument("--kind", nargs="+", default=list(KINDS), help=f"default: {' '.join(KINDS)}")
+    add_options(parser, DATASETS, KINDS)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of the crawls (default: 0 1 2)")
-    parser.add_argument("--at-least-right", type=float, default=AT_LEAST_RIGHT, metavar="SHARE", help="default: .95")
-    parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args(arguments)
     with ending_in_words("promise"):
         print_machine(options.seeds)
@@ -69,7 +56,7 @@ def main(arguments: list[str] | None = None) -> None:
             for kind in options.kind:
                 for seed in options.seeds:
                     crawl = make_crawl(known, kind, foreign=foreign.features, seed=seed)
-                    rows.append([dataset, kind, seed, *measure(*crawl, at_least_right=options.at_least_right)])
+                    rows.append([dataset, kind, seed, *measure(*crawl)])
                     print(*rows[-1], file=sys.stderr, flush=True)
         text = format_table(COLUMNS, [[str(cell) for cell in row] for row in rows])
         print(f"\n{text}")
@@ -104,14 +91,11 @@ def make_crawl(
     return np.concatenate(features), labels.astype(np.int64), np.concatenate([right, none])
 
 
-def measure(features: np.ndarray, labels: np.ndarray, right: np.ndarray, *, at_least_right: float) -> list[Any]:
+def measure(features: np.ndarray, labels: np.ndarray, right: np.ndarray) -> list[Any]:
     """The cells of `COLUMNS` from `images` on."""
-    alone, wrong = np.arange(len(labels)), labels != right
-    classes = int(labels.max()) + 1
-    errors = find_label_errors(features, labels, count=classes)
-    made, new = give_verdicts(
-        errors, labels, groups=alone, rare=has_rare_class(labels, alone), at_least_right=at_least_right
-    )
+    alone, wrong, classes = np.arange(len(labels)), labels != right, int(labels.max()) + 1
+    errors, rare = find_label_errors(features, labels, count=classes), has_rare_class(labels, alone)
+    made, new = give_verdicts(errors, labels, groups=alone, rare=rare, at_least_right=AT_LEAST_RIGHT)
     verdicts = np.array(made)
     changed, dropped = verdicts == CHANGE, verdicts == DROP
     kept, is_right = changed | (verdicts == KEEP), np.where(changed, new == right, ~wrong)
@@ -125,24 +109,15 @@ def measure(features: np.ndarray, labels: np.ndarray, right: np.ndarray, *, at_l
         return round(float(of.mean()), 3) if len(of) else 0.0
 
     return [
-        len(labels),
-        share(wrong),
-        share(errors.p_error),
-        share(right[wrong] == NONE),
-        round(found.none_share, 3),
-        int(changed.sum()),
-        share(is_right[changed]),
-        share(p_kept[changed]),
-        int((verdicts == SET_ASIDE).sum()),
-        int(dropped.sum()),
-        int((right[dropped] == NONE).sum()),
-        share(kept),
-        share(is_right[kept]),
-        round(expected.share, 3),
-        round(expected.low, 3),
-        round(expected.high, 3),
-        no_promise is None,
-        round(found.look_alikes or 0.0, 2),
+        *(len(labels), share(wrong), share(errors.p_error), share(right[wrong] == NONE), round(found.none_share, 3)),
+        *(int(changed.sum()), share(is_right[changed]), share(p_kept[changed])),
+        *(int((verdicts == SET_ASIDE).sum()), int(dropped.sum()), int((right[dropped] == NONE).sum())),
+        *(
+            share(kept),
+            share(is_right[kept]),
+            *(round(one, 3) for one in (expected.share, expected.low, expected.high)),
+        ),
+        *(no_promise is None, round(found.look_alikes or 0.0, 2)),
     ]
 
 

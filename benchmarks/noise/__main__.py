@@ -36,16 +36,8 @@ ALL_METHODS = (
     *(method + POSTERIORS for method in READS_POSTERIORS),
 )
 DEFAULT_METHODS = (
-    RECIPE,
-    "spa",
-    "proxy-anchor",
-    "proxy-anchor-filtered",
-    "proxy-nca",
-    "proxy-nca-filtered",
-    "multi-similarity",
-    "adaptive-proxy-anchor",
-    "procsim",
-    *RIVALS,
+    *(RECIPE, "spa", "proxy-anchor", "proxy-anchor-filtered", "proxy-nca", "proxy-nca-filtered"),
+    *("multi-similarity", "adaptive-proxy-anchor", "procsim", *RIVALS),
 )
 DEFAULT_NOISES = ("uniform:0.3", CLEAN, "nearest-class:0.3", "uniform:0.5")
 

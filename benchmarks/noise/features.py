@@ -39,6 +39,14 @@ class FeatureSet:
     ks: tuple[int, ...]
 
 
+def open_extractor(backbone: str, weights: str, sizes: InputConfig) -> Extractor:
+    """Extractor of a frozen backbone; `sizes` say how images reach it, with view and pooling."""
+    preprocess = preprocess_for(backbone, resize=sizes.resize, crop=sizes.crop, view=sizes.view)
+    network = load_backbone(backbone, weights, side=sizes.crop)
+    seeing = with_features(network, view=sizes.view, pooling=sizes.pooling, side=sizes.crop)
+    return Extractor(seeing, preprocess, device=resolve_device("auto"))
+
+
 def prepare_features(
     name: str,
     folder: Path,
@@ -53,16 +61,12 @@ def prepare_features(
     """Extract and write a dataset's features, unless they exist.
 
     Args:
-        sizes: how images reach the backbone, with view and pooling.
         backend: runtime that computes the features.
 
     Raises:
         InputError: those that exist come from another backbone, other weights or preprocessing.
     """
-    preprocess = preprocess_for(backbone, resize=sizes.resize, crop=sizes.crop, view=sizes.view)
-    network = load_backbone(backbone, weights, side=sizes.crop)
-    seeing = with_features(network, view=sizes.view, pooling=sizes.pooling, side=sizes.crop)
-    extractor = Extractor(seeing, preprocess, device=resolve_device("auto"))
+    extractor = open_extractor(backbone, weights, sizes)
     if backend != "torch":
         extractor = GraphExtractor(extractor, backend, cache=cache)
     description = extractor.describe()

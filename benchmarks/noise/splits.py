@@ -47,18 +47,19 @@ def _tiny_imagenet_tune(images: Path) -> Splits:
     return _part(records, [record.label in trains for record in records])
 
 
-def _clothing() -> list[Record]:
+def list_clothing() -> list[Record]:
+    """The clothing photos whose owners could name what they show."""
     return [record for record in list_dataset(find_photos()).records if record.label not in NO_CLOTHES]
 
 
 def _clothing_disjoint(_: Path) -> Splits:
-    records = _clothing()
+    records = list_clothing()
     trains = _every_other({record.label for record in records})
     return _part(records, [record.label in trains for record in records])
 
 
 def _clothing_seen(_: Path) -> Splits:
-    records = _clothing()
+    records = list_clothing()
     return _part(records, _take_seventy(records))
 
 

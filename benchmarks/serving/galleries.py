@@ -15,6 +15,7 @@ from index.model.contract import ModelContract
 from index.model.embedder import Embedder
 
 WIDTH = 64  # of the model made here
+DROP = ("--max-recall-drop", "0.02")  # of the int8 export
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +81,7 @@ def open_quick(options: argparse.Namespace, served: ServedGallery) -> ServedGall
     model, gallery = folder / "model.onnx", folder / "gallery"
     folder.mkdir(parents=True, exist_ok=True)
     if not model.exists():
-        allowed = ("--max-recall-drop", str(options.max_recall_drop))
-        run_retrieval("export", served.model, "--precision", "int8", "--images", photos, *allowed, "--out", model)
+        run_retrieval("export", served.model, "--precision", "int8", "--images", photos, *DROP, "--out", model)
     if not (gallery / "CURRENT").exists():
         run_retrieval("index", "build", model, photos, "--out", gallery, "--no-cache", "--backend", "auto")
     return describe_gallery(gallery, folder, model=model, photos=photos, what=f"{served.what}, int8")

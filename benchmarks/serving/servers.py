@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.processes import choose_wait_policy
-from benchmarks.serving.http import Conversation, Reply, converse, find_address
+from benchmarks.serving.http import Conversation, converse, find_address
 
 END_SECONDS = 15
 READY_SECONDS = 180
@@ -24,17 +24,11 @@ _POLL_SECONDS = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server that has said where it listens.
-
-    Attributes:
-        started: `time.perf_counter` before the process was made.
-        announced: seconds from then to its address.
-    """
+    """A server that has said where it listens, and `time.perf_counter` before its process was made."""
 
     url: str
     pid: int
     started: float
-    announced: float
 
     @property
     def host(self) -> str:
@@ -42,9 +36,9 @@ class Server:
         return ":".join(map(str, find_address(self.url)))
 
 
-def run_ours(gallery: Path, *options: str, log: Path) -> AbstractContextManager[Server]:
-    """`retrieval serve` on a gallery, with some options."""
-    command = [sys.executable, "-m", "retrieval_app", "serve", str(gallery), "--port", "0", "--json", *options]
+def run_ours(gallery: Path, *, log: Path) -> AbstractContextManager[Server]:
+    """`retrieval serve` on a gallery."""
+    command = [sys.executable, "-m", "retrieval_app", "serve", str(gallery), "--port", "0", "--json"]
     return run_server(command, log=log)
 
 
@@ -87,7 +81,7 @@ def run_server(
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(1)  # it may have something to say
                 sys.exit(f"{' '.join(command)} printed no address; what it said is in {log}")
-            yield Server(url, process.pid, started, time.perf_counter() - started)
+            yield Server(url, process.pid, started)
         finally:
             process.terminate()
             with suppress(subprocess.TimeoutExpired):
@@ -102,16 +96,16 @@ def wait_until_listening(server: Server) -> None:
     Raises:
         SystemExit: it did not in time.
     """
-    for _ in polling(server, READY_SECONDS):
+    for _ in polling(server):
         with suppress(ConnectionRefusedError):
             socket.create_connection(find_address(server.url)).close()
             return
-    sys.exit(f"{server.url}: it takes no connections after {READY_SECONDS:.0f} s")
+    sys.exit(f"{server.url}: it takes no connections after {READY_SECONDS} s")
 
 
-def polling(server: Server, within: float) -> Iterator[None]:
-    """Turns, until so many seconds after the server's start."""
-    while time.perf_counter() - server.started < within:
+def polling(server: Server) -> Iterator[None]:
+    """Turns, until `READY_SECONDS` after the server's start."""
+    while time.perf_counter() - server.started < READY_SECONDS:
         yield
         time.sleep(_POLL_SECONDS)
 
@@ -125,20 +119,20 @@ def read_address(line: bytes) -> str | None:
     return document.get("url") if isinstance(document, dict) else None
 
 
-def wait_for(server: Server, ask: Callable[[], Conversation], *, within: float = READY_SECONDS) -> Reply:
-    """Ask until the server answers 200; the reply.
+def wait_for(server: Server, ask: Callable[[], Conversation]) -> None:
+    """Ask until the server answers 200.
 
     Raises:
         SystemExit: it did not in time.
     """
     problem = "it never answered"
-    for _ in polling(server, within):
+    for _ in polling(server):
         try:
             reply = converse(server.url, ask())
         except OSError as error:
             problem = str(error)
         else:
             if reply.status == 200:
-                return reply
+                return
             problem = f"it answers {reply.status}: {reply.body[:200]!r}"
-    sys.exit(f"{server.url}: not ready after {within:.0f} s; {problem}")
+    sys.exit(f"{server.url}: not ready after {READY_SECONDS} s; {problem}")

@@ -249,10 +249,6 @@ def compare_answers(
 ) -> dict[str, dict[str, float]]:
     """The share of results that each server has in common with the first, by photo: the mean and the least.
 
-    Args:
-        servers: by name, with how they are asked by upload.
-        first: name of the server that the others are compared with.
-
     Raises:
         SystemExit: a server does not answer a photo.
     """

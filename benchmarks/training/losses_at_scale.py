@@ -4,31 +4,158 @@
 
 Forward and backward of a batch. Every contestant runs in a process of its own, and they take turns; the table has
 medians, and the least and the most. Memory is the most that is resident and not of a file, above what was there with
-the inputs: gradients count.
+the inputs: gradients count. The formulas of others are written as their public code has them, over all classes at once.
 On a busy machine the processor time tells more than the clock. A command that was stopped goes on where it was.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor, nn
 
 from benchmarks.common.parts import Part, make_parser, parse_counts, run_parts
-from benchmarks.common.processes import run_alone
+from benchmarks.common.processes import read_memory, run_alone, sampling
 from benchmarks.common.record import digest, hash_code, keep, print_machine
 from benchmarks.common.tables import format_spread, format_table, spread
-from benchmarks.training.loss_contestants import PROXY_ANCHOR, SMOOTH
+from training.losses.anchor_loss import anchor_loss, confidence_pairs, label_pairs
 
 MIB = 1 << 20
-_CONTESTANTS = "benchmarks.training.loss_contestants"
-CONTESTANTS: Mapping[str, Sequence[str]] = {"proxy-anchor": list(PROXY_ANCHOR), "smooth": list(SMOOTH)}
+MODULE = "benchmarks.training.losses_at_scale"
+ALPHA, DELTA, LAMBDA, BETA = 32.0, 0.1, 0.1, 100.0
+HIDDEN = 512  # of the confidence module
+COMPARED_PROXIES = 2000
+_EVERY_S = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class _ModuleColumns:
+    """(B, C) confidences as factors: (B, hidden) after the ReLU, weight (C, hidden) and bias (C,)."""
+
+    hidden: Tensor
+    weight: Tensor
+    bias: Tensor
+
+    @torch.no_grad()
+    def columns(self, start: int, stop: int) -> Tensor:
+        """(B, stop - start) in 0..1, of the classes start..stop-1."""
+        return nn.functional.linear(self.hidden, self.weight[start:stop], self.bias[start:stop]).sigmoid_()
+
+
+Loss = Callable[[Tensor, nn.Parameter, Tensor, _ModuleColumns], Tensor]
+
+
+def ours(embeddings: Tensor, proxies: nn.Parameter, labels: Tensor, _: _ModuleColumns) -> Tensor:
+    return anchor_loss(embeddings, proxies, label_pairs(labels), alpha=ALPHA, margins=DELTA)[0]
+
+
+def of_the_authors(embeddings: Tensor, proxies: nn.Parameter, labels: Tensor, _: _ModuleColumns) -> Tensor:
+    """As in github.com/tjddus9597/Proxy-Anchor-CVPR2020, `binarize` by torch instead of scikit-learn."""
+    cosines = nn.functional.linear(_l2_norm(embeddings), _l2_norm(proxies))
+    one_hot = nn.functional.one_hot(labels, len(proxies)).float()
+    other = 1 - one_hot
+    pull, push = torch.exp(-ALPHA * (cosines - DELTA)), torch.exp(ALPHA * (cosines + DELTA))
+    with_positive = torch.nonzero(one_hot.sum(dim=0) != 0).squeeze(dim=1)
+    pulled = torch.where(one_hot == 1, pull, torch.zeros_like(pull)).sum(dim=0)
+    pushed = torch.where(other == 1, push, torch.zeros_like(push)).sum(dim=0)
+    return torch.log(1 + pulled).sum() / len(with_positive) + torch.log(1 + pushed).sum() / len(proxies)
+
+
+def _l2_norm(rows: Tensor) -> Tensor:
+    norm = torch.sqrt(torch.pow(rows, 2).sum(dim=1).add_(1e-12))
+    return torch.div(rows, norm.view(-1, 1).expand_as(rows))
+
+
+def of_the_library(embeddings: Tensor, proxies: nn.Parameter, labels: Tensor, _: _ModuleColumns) -> Tensor:
+    """pytorch-metric-learning's."""
+    from pytorch_metric_learning.losses import ProxyAnchorLoss
+
+    with torch.device("meta"):  # its own proxies are not made: these are taken
+        loss = ProxyAnchorLoss(len(proxies), proxies.shape[1], margin=DELTA, alpha=ALPHA)
+    loss.proxies = proxies
+    found: Tensor = loss(embeddings, labels)
+    return found
+
+
+def smooth_ours(embeddings: Tensor, proxies: nn.Parameter, _: Tensor, confidences: _ModuleColumns) -> Tensor:
+    pairs = confidence_pairs(confidences, lambda_=LAMBDA, beta=BETA)
+    return anchor_loss(embeddings, proxies, pairs, alpha=ALPHA, margins=DELTA)[0]
+
+
+def smooth_at_once(embeddings: Tensor, proxies: nn.Parameter, _: Tensor, confidences: _ModuleColumns) -> Tensor:
+    """Equations 5 and 7 of the paper over all classes at once; it has no public code."""
+    known = confidences.columns(0, len(proxies))
+    cosines = nn.functional.normalize(embeddings) @ nn.functional.normalize(proxies).T
+    weights, positive = torch.sigmoid(BETA * (known - LAMBDA)), known > LAMBDA
+    pull = (positive * weights * torch.exp(-ALPHA * (cosines - DELTA))).sum(dim=0)
+    push = (~positive * (1 - weights) * torch.exp(ALPHA * (cosines + DELTA))).sum(dim=0)
+    with_positive = positive.any(dim=0).sum().clamp(min=1)
+    return torch.log(1 + pull).sum() / with_positive + torch.log(1 + push).mean()
+
+
+CONTESTANTS: Mapping[str, Mapping[str, Loss]] = {
+    "proxy-anchor": {"ours": ours, "the authors' formula": of_the_authors, "pytorch-metric-learning": of_the_library},
+    "smooth": {"ours": smooth_ours, "the formula at once": smooth_at_once},
+}
+
+
+def measure_loss(loss: Loss, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Seconds by clock and of processors, the peak beside what is given, the value; gradients go into a file."""
+    embeddings, proxies, labels, confidences = make_inputs(settings)
+
+    def run() -> float:
+        embeddings.grad = proxies.grad = None
+        value = loss(embeddings, proxies, labels, confidences)
+        value.backward()
+        return value.item()
+
+    found = _repeat(run, settings["repeats"])
+    assert embeddings.grad is not None
+    assert proxies.grad is not None
+    chosen = choose_proxies(len(proxies), labels)
+    np.savez(settings["gradients"], embeddings=embeddings.grad.numpy(), proxies=proxies.grad[chosen].numpy())
+    return found
+
+
+def make_inputs(settings: Mapping[str, Any]) -> tuple[Tensor, nn.Parameter, Tensor, _ModuleColumns]:
+    """(B, D) embeddings, (C, D) proxies, (B,) labels of four images each, and confidences above lambda for a few."""
+    batch, classes, width = settings["batch"], settings["classes"], settings["width"]
+    generator = torch.Generator().manual_seed(settings["seed"])
+    embeddings = torch.randn(batch, width, generator=generator).requires_grad_()
+    proxies = nn.Parameter(torch.randn(classes, width, generator=generator))
+    labels = torch.randint(classes, (-(-batch // 4),), generator=generator).repeat_interleave(4)[:batch]
+    has_confidences = settings["part"] == "smooth"
+    weight = torch.randn(classes if has_confidences else 0, HIDDEN, generator=generator)
+    hidden = nn.functional.normalize(torch.randn(batch, HIDDEN, generator=generator).relu())
+    return embeddings, proxies, labels, _ModuleColumns(hidden, weight, torch.full((len(weight),), -6.0))
+
+
+def choose_proxies(classes: int, labels: Tensor) -> Tensor:
+    """Some thousand proxies spread over all, and those of the batch."""
+    return torch.cat([torch.linspace(0, classes - 1, min(classes, COMPARED_PROXIES)).long(), labels]).unique()
+
+
+def _repeat(run: Callable[[], float], repeats: int) -> dict[str, Any]:
+    before, peaks = read_memory()["anonymous"], [0]
+    with sampling(lambda: peaks.append(read_memory()["anonymous"]), every_s=_EVERY_S):
+        seconds, cpu_seconds = [], []
+        for _ in range(repeats + 1):
+            started, cpu_started = time.perf_counter(), time.process_time()
+            value = run()
+            seconds.append(time.perf_counter() - started)
+            cpu_seconds.append(time.process_time() - cpu_started)
+    return {"seconds": seconds[1:], "cpu_seconds": cpu_seconds[1:], "peak_bytes": max(peaks) - before, "value": value}
 
 
 def measure(part: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -41,7 +168,7 @@ def measure(part: str, options: argparse.Namespace) -> dict[str, Any]:
         for place, (name, runs) in enumerate(found.items()):
             print(f"  {part}, round {turn + 1}: {name}", file=sys.stderr, flush=True)
             settings = {"part": part, "contestant": name, "gradients": str(gradients[name]), **sizes}
-            alone = partial(run_alone, _CONTESTANTS, settings=settings, failing="it ended with {}")
+            alone = partial(run_alone, MODULE, "alone", settings=settings, failing="it ended with {}")
             runs.append(keep(folder / f"{part}-{turn}-{place}.json", alone))
     rows = {name: summarise(runs) for name, runs in found.items()}
     for name, row in rows.items():
@@ -101,6 +228,13 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     return parse_counts(parser, arguments, "batch", "classes", "width", "repeats")
 
 
+def run_contestant() -> None:
+    """One contestant: settings on stdin, figures on stdout, as JSON."""
+    settings = json.load(sys.stdin)
+    Path(settings["gradients"]).parent.mkdir(parents=True, exist_ok=True)
+    json.dump(measure_loss(CONTESTANTS[settings["part"]][settings["contestant"]], settings), sys.stdout)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse_options(arguments)
     _, tables = run_parts(PARTS, options)
@@ -109,4 +243,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_contestant() if sys.argv[1:] == ["alone"] else main()

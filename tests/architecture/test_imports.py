@@ -6,15 +6,7 @@ import sys
 import pytest
 
 HEAVY = (
-    "torch",
-    "torchvision",
-    "safetensors",
-    "onnx",
-    "faiss",
-    "onnxruntime",
-    "gradio",
-    "fastapi",
-    "timm",
+    *("torch", "torchvision", "safetensors", "onnx", "faiss", "onnxruntime", "gradio", "fastapi", "timm"),
     "open_clip",
 )
 
@@ -32,10 +24,7 @@ def _loaded_by(*steps: str) -> dict[str, set[str]]:
 
 def test_options_and_listings_load_nothing_heavy() -> None:
     modules = (
-        "training.options.config",
-        "training.commands",
-        "training.data.datasets",
-        "training.data.label_noise",
+        *("training.options.config", "training.commands", "training.data.datasets", "training.data.label_noise"),
         "export.commands",
     )
     loaded = _loaded_by(*(f"import {module}" for module in modules))
@@ -44,16 +33,9 @@ def test_options_and_listings_load_nothing_heavy() -> None:
 
 def test_indexing_searching_and_insights_never_load_torch() -> None:  # of the server, its own test tells
     modules = (
-        "index.gallery.gallery",
-        "index.writing.build",
-        "index.model.embedder",
-        "index.evaluation.evaluate",
-        "index.evaluation.metrics",
-        "index.commands.index_group",
-        "retrieval_app.insights.label_issues",
-        "retrieval_app.insights.map_layout",
-        "retrieval_app.insights.quality",
-        "retrieval_app.commands.cli",
+        *("index.gallery.gallery", "index.writing.build", "index.model.embedder", "index.evaluation.evaluate"),
+        *("index.evaluation.metrics", "index.commands.index_group", "retrieval_app.insights.label_issues"),
+        *("retrieval_app.insights.map_layout", "retrieval_app.insights.quality", "retrieval_app.commands.cli"),
     )
     loaded = _loaded_by(*(f"import {module}" for module in modules))
     assert {step: names & {"torch", "torchvision", "safetensors", "onnx"} for step, names in loaded.items()} == {

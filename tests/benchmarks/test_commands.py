@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from tests.photos import KINDS, write_photos
-from tests.retrieval_app.insights.conftest import draw_labelled
 
 pytestmark = pytest.mark.slow
 
@@ -125,30 +124,9 @@ def test_promised_shares_of_a_crawl(kind: str) -> None:
     assert len(seen) == len(labels) == len(truth)
     assert (labels != truth).mean() == pytest.approx(0.2, abs=0.04)
     assert (truth == NONE).any() == (kind != "any:.2")
-    cells = dict(zip(COLUMNS[3:], measure(seen, labels, truth, at_least_right=0.95), strict=True))
+    cells = dict(zip(COLUMNS[3:], measure(seen, labels, truth), strict=True))
     assert cells["images"] == len(labels)
     assert cells["right"] >= 0.93
-
-
-def test_the_crawl_of_an_afternoon_has_the_files_and_labels_of_its_truth(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from benchmarks.labels import afternoon
-
-    images = draw_labelled(tmp_path / "images")
-    paths = sorted(images.glob("*/*"))
-    monkeypatch.setattr(afternoon, "list_images", lambda *_: (paths, {"right": [path.parent.name for path in paths]}))
-    monkeypatch.setattr(afternoon, "CLASSES", len({path.parent.name for path in paths}) - 1)
-    monkeypatch.setattr(afternoon, "PLACEHOLDERS", 1)
-    monkeypatch.setattr(afternoon, "BROKEN", 1)
-    truth = afternoon.make_crawl("cars", "choose", tmp_path / "out", seed=0, images=tmp_path)
-    assert {path.parent.name for path in truth} == {one.given for one in truth.values()}
-    assert all(path.is_file() for path in truth)
-    broken = set((tmp_path / "out" / "crawl").rglob("*.*")) - set(truth)
-    assert {path.name for path in broken} == {"broken0.jpg"}
-    assert {one.right is None for path, one in truth.items() if path.name.startswith(("other", "placeholder"))} == {
-        True
-    }
 
 
 @pytest.mark.timeout(900)
@@ -159,10 +137,10 @@ def test_indexing(tmp_path: Path, dataset: str, tiny_model: Path) -> None:
 
     weights = tmp_path / "weights.safetensors"
     save_file(torchvision.models.mobilenet_v2().state_dict(), weights)
-    photos = ("--photos", dataset.split(":")[1], "--weights", weights, "--model", tiny_model)
-    few = ("--part", "photos", "--rounds", "1", "--limit", "12", "--warm-up", "4")
+    photos = ("--photos", Path(dataset.split(":")[1]) / KINDS[0], "--weights", weights, "--model", tiny_model)
+    few = ("--part", "photos", "--rounds", "1", "--warm-up", "4")
     results = run("indexing.__main__", tmp_path / "out", *photos, *few, record="record-photos.json")
-    assert results["images"] == 12
+    assert results["images"] == 8
     assert set(results["rates"]) == {"ours", "loop", "decoding", "inference"}
     assert results["over_loop"] > 0
 

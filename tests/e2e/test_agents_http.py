@@ -115,9 +115,7 @@ def test_only_its_names_are_answered_to_and_no_page_of_another_site(agents: Serv
     assert ask(agents, token, Origin="https://evil.example").status == 403
 
 
-def test_a_token_ends_while_the_server_runs_in_the_middle_of_a_session_too(
-    agents: Server, team: dict[str, str]
-) -> None:
+def test_a_token_ends_while_the_server_runs_even_amid_a_session(agents: Server, team: dict[str, str]) -> None:
     file = Path(team["file"])
     _, token = add_token(file, "guest", may=["read"])
     wait_for(lambda: ask(agents, token).status == 200)
@@ -177,9 +175,7 @@ def test_without_tokens_programs_of_this_machine_alone_decide(tmp_path: Path, ga
         (("--http", "0", "--allowed-host", "a/b"), 1, "--allowed-host a/b"),
     ],
 )
-def test_what_cannot_be_served_is_refused_at_the_start(
-    gallery: Path, options: tuple[str, ...], code: int, message: str
-) -> None:
+def test_what_cannot_be_served_is_refused(gallery: Path, options: tuple[str, ...], code: int, message: str) -> None:
     told = run(["mcp", gallery, *options])
     assert (told.returncode, told.stdout) == (code, "")
     assert message in told.stderr

@@ -128,9 +128,7 @@ def test_every_command_of_the_documents_runs(
     assert len(ran) >= 50
 
 
-def test_the_code_for_onnx_runtime_alone_gives_the_vector_of_this_program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_code_for_onnx_runtime_alone_gives_the_same_vector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     model = write_two_output_model(Path("model.onnx"), threshold=0.9)
     draw_image((200, 30, 60), seed=1).save("query.jpg")

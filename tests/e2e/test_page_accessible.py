@@ -102,18 +102,8 @@ def show_duplicates(visit: Visit, gallery: PageGallery) -> None:
 
 
 STATES: list[Callable[[Visit, PageGallery], None]] = [
-    show_start,
-    show_results,
-    show_details,
-    show_nothing,
-    show_help,
-    show_map,
-    show_quality,
-    show_problems,
-    show_labels,
-    show_class,
-    show_picture,
-    show_duplicates,
+    *(show_start, show_results, show_details, show_nothing, show_help, show_map, show_quality, show_problems),
+    *(show_labels, show_class, show_picture, show_duplicates),
 ]
 
 

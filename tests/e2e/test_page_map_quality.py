@@ -13,7 +13,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.shared_data]
 def hover_an_image(visit: Visit, panel: Locator) -> tuple[float, float, int]:
     """Move the mouse over the map until it is on a point: where, and the image that is named there."""
     area = panel.get_by_role("application").bounding_box()
-    assert area is not None
     picture = panel.locator("img[src*='/thumbnail']")
     middle_x, middle_y = area["x"] + area["width"] / 2, area["y"] + area["height"] / 2
     for step in range(400):  # outwards from the middle, in a spiral of square rings

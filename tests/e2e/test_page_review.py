@@ -400,9 +400,7 @@ def test_duplicates_are_decided_remembered_and_listed(visit: Visit, page_gallery
     page.wait_for_url(re.compile(f"image={groups[1]['images'][1]['id']}"))
 
 
-def test_where_nobody_may_decide_the_page_says_so(
-    open_visit: OpenVisit, page_gallery: PageGallery, tmp_path: Path
-) -> None:
+def test_the_page_says_that_nobody_may_decide(open_visit: OpenVisit, page_gallery: PageGallery, tmp_path: Path) -> None:
     with serve(page_gallery.path, "--host", "0.0.0.0", "--no-token", log=tmp_path / "log") as server:
         visit = open_visit(server=server)
         for view in ("labels", "duplicates"):

@@ -98,7 +98,6 @@ def test_a_part_of_a_picture_is_chosen_with_the_mouse_and_reset(visit: Visit, pa
     whole = visit.ids()
     box = query_card(visit).get_by_role("group", name=re.compile("^Part to search with"))
     area = box.bounding_box()
-    assert area is not None
     page.mouse.move(area["x"] + 0.3 * area["width"], area["y"] + 0.2 * area["height"])
     page.mouse.down()
     page.mouse.move(area["x"] + 0.6 * area["width"], area["y"] + 0.5 * area["height"], steps=4)
@@ -122,9 +121,7 @@ def test_a_part_of_a_picture_is_chosen_with_the_mouse_and_reset(visit: Visit, pa
 
 
 @pytest.mark.parametrize("phone", [False, True])
-def test_words_search_are_refined_by_an_image_and_narrow(
-    open_visit: OpenVisit, page_gallery: PageGallery, phone: bool
-) -> None:
+def test_words_search_alone_and_beside_an_image(open_visit: OpenVisit, page_gallery: PageGallery, phone: bool) -> None:
     visit = open_visit(phone=phone)
     page = visit.open()
     expect(page.get_by_role("region", name=re.compile("search by words: this gallery knows"))).to_be_visible()
@@ -330,9 +327,7 @@ PASTE = """text => {
 }"""
 
 
-def test_an_address_of_a_picture_is_searched_with_and_one_of_this_machine_is_refused(
-    open_visit: OpenVisit, page_gallery: PageGallery, tmp_path: Path
-) -> None:
+def test_a_public_address_is_searched_with(open_visit: OpenVisit, page_gallery: PageGallery, tmp_path: Path) -> None:
     path = page_gallery.of("hat")[2]
     with serve(page_gallery.path, "--fetch-addresses", log=tmp_path / "log") as server:
         visit = open_visit(server=server)

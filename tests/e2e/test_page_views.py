@@ -48,9 +48,7 @@ def odd_server(
         assert "Traceback" not in server.log.read_text()
 
 
-def test_every_view_opens_from_its_address_and_says_what_a_gallery_is_too_small_for(
-    open_visit: OpenVisit, odd_server: Server
-) -> None:
+def test_every_view_opens_from_its_address_and_says_what_it_lacks(open_visit: OpenVisit, odd_server: Server) -> None:
     visit = open_visit(server=odd_server)
     said = SAID[visit.ask("gallery")["images"]]
     for view in VIEWS:
@@ -65,9 +63,7 @@ def test_every_view_opens_from_its_address_and_says_what_a_gallery_is_too_small_
     visit.leave()
 
 
-def test_image_problems_are_shown_by_a_threshold_that_is_moved_and_selected_by_keys(
-    open_visit: OpenVisit, small: Server
-) -> None:
+def test_image_problems_have_a_threshold_that_moves_and_keys_that_select(open_visit: OpenVisit, small: Server) -> None:
     visit = open_visit(server=small)
     page = visit.open("?view=problems&kind=tiny&at=60")
     panel = page.get_by_role("region", name="Problems", exact=True)
@@ -158,9 +154,7 @@ def test_what_is_still_computed_says_how_far_it_is_and_opens_by_itself(open_visi
 
 
 @pytest.mark.shared_data
-def test_a_server_that_is_gone_is_said_in_words_and_forgets_the_photos(
-    open_visit: OpenVisit, page_gallery: PageGallery, tmp_path: Path
-) -> None:
+def test_a_server_that_is_gone_is_told_of(open_visit: OpenVisit, page_gallery: PageGallery, tmp_path: Path) -> None:
     photo = page_gallery.photos.parent / page_gallery.of("hat")[2]
     with serve(page_gallery.path, log=tmp_path / "log") as server:
         visit = open_visit(server=server)

@@ -158,7 +158,6 @@ def serve_and_ask(machine: Machine, gallery: Path, query: Path, *, seconds: floa
         text=True,
         start_new_session=True,
     )
-    assert server.stdout is not None
     try:
         port = int(json.loads(server.stdout.readline())["url"].rstrip("/").rpartition(":")[2])
         for method, path, body in (

@@ -134,13 +134,7 @@ FORWARDING = [
 
 def test_what_a_request_says_of_its_way_is_not_repeated(server: Server) -> None:
     everywhere = (
-        "/",
-        "/?view=map",
-        "/favicon.ico",
-        "/page/nav.js",
-        "/nowhere",
-        "/v1/gallery",
-        "/v1/nowhere",
+        *("/", "/?view=map", "/favicon.ico", "/page/nav.js", "/nowhere", "/v1/gallery", "/v1/nowhere"),
         f"/?token={TOKEN}&view=map",
     )
     ways = [(dict(FORWARDING), everywhere)]

@@ -95,9 +95,7 @@ def test_what_has_no_end_takes_no_memory(open_server: Server, name: str) -> None
         (b"nonsense\r\n\r\n", 400),
     ],
 )
-def test_a_head_beyond_the_limits_is_refused_before_the_token_is_asked(
-    open_server: Server, head: bytes, status: int
-) -> None:
+def test_a_head_beyond_the_limits_is_refused_before_the_token(open_server: Server, head: bytes, status: int) -> None:
     answer = send_raw(open_server.port, head, seconds=1)
     assert int(answer.split(b" ")[1]) == status
 
@@ -167,9 +165,7 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("kind", FLOODS)
-def test_a_flood_of_connections_is_refused_takes_little_memory_and_leaves_the_server_as_it_was(
-    gallery: Path, tmp_path: Path, kind: str
-) -> None:
+def test_a_flood_of_connections_is_refused_and_leaves_servers_as_is(gallery: Path, tmp_path: Path, kind: str) -> None:
     photo = encode(PHOTO, "PNG")
     with serve(gallery, "--connections", str(ROOM), log=tmp_path / "log", token=TOKEN) as server:
         assert server.get(LARGEST).status == 200

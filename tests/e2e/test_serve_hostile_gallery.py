@@ -115,9 +115,7 @@ def check_is_data(answer: Any, kind: str) -> None:
     assert answer.headers["cross-origin-resource-policy"] == "same-origin"
 
 
-def test_every_picture_is_encoded_anew_and_nothing_else_of_a_file_is_sent(
-    server: Server, images: dict[str, int]
-) -> None:
+def test_every_picture_is_encoded_anew_and_nothing_else_is_sent(server: Server, images: dict[str, int]) -> None:
     for path, image_id in images.items():
         for route in ("thumbnail?side=64", "thumbnail?side=512", "preview"):
             answer = server.get(f"/v1/images/{image_id}/{route}", Accept="text/html")
@@ -145,17 +143,8 @@ def test_hostile_texts_are_sent_as_json_only(server: Server, images: dict[str, i
     first = next(iter(images.values()))
     include = "include=label,path,source,metadata"
     for path in (
-        "gallery",
-        "facets",
-        f"images?{include}",
-        f"images?seed=0&{include}",
-        "quality",
-        "map",
-        "labels/issues",
-        "duplicates",
-        "labels/decisions",
-        f"images/{first}",
-        f"images/{first}/labels",
+        *("gallery", "facets", f"images?{include}", f"images?seed=0&{include}", "quality", "map", "labels/issues"),
+        *("duplicates", "labels/decisions", f"images/{first}", f"images/{first}/labels"),
     ):
         while (answer := server.get(f"/v1/{path}", Accept="text/html")).status == 202:
             pass
@@ -178,9 +167,7 @@ def test_the_page_of_a_gallery_with_a_hostile_name_has_no_tag_of_it(server: Serv
     assert "<xss-x" not in page
 
 
-def test_a_hostile_label_comes_back_from_the_label_file_as_it_was_decided(
-    server: Server, images: dict[str, int]
-) -> None:
+def test_a_hostile_label_comes_back_from_the_label_file_as_decided(server: Server, images: dict[str, int]) -> None:
     labels = dict(zip(list(images.values())[-len(TEXTS) :], TEXTS, strict=True))
     choices = [{"image_id": i, "decision": "change", "label": text} for i, text in labels.items()]
     assert server.post("/v1/labels/decisions", {"decisions": choices}).json()["changed"] == len(TEXTS)

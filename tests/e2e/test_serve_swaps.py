@@ -103,16 +103,8 @@ class Load:
     def _work(self, seed: int) -> None:
         chance, connection = random.Random(seed), HTTPConnection("127.0.0.1", self.server.port, timeout=WAIT_S)
         asks = (
-            self._search_by_id,
-            self._search_by_changing_id,
-            self._search_by_upload,
-            self._search_by_photo,
-            self._list,
-            self._thumbnail,
-            self._changing_thumbnail,
-            self._facets,
-            self._facts,
-            self._neighbours,
+            *(self._search_by_id, self._search_by_changing_id, self._search_by_upload, self._search_by_photo),
+            *(self._list, self._thumbnail, self._changing_thumbnail, self._facets, self._facts, self._neighbours),
         )
         while not self.stopped.is_set() and len(self.failures) < 10:
             ask = chance.choice(asks)

@@ -79,9 +79,7 @@ def run(*command: str, cwd: Path, search_in: Path = ROOT) -> str:
     return done.stdout
 
 
-def test_the_document_without_a_server_is_that_of_a_server_with_a_token(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_document_is_that_of_a_server_with_a_token(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["openapi"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads((folder / "openapi.json").read_text())
 

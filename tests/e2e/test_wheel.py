@@ -62,7 +62,6 @@ def test_the_wheel_trains_exports_indexes_searches_audits_and_serves(retrieval: 
     command = [retrieval, "serve", "gallery", "--port", "0", "--json"]
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as server:
         try:
-            assert server.stdout is not None
             url = json.loads(server.stdout.readline())["url"]
             with urllib.request.urlopen(url) as page, urllib.request.urlopen(f"{url}v1/gallery") as facts:
                 assert b"<html" in page.read()

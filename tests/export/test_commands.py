@@ -18,9 +18,7 @@ def _export(*arguments: object) -> int:
 
 
 @pytest.mark.slow
-def test_a_second_export_has_the_same_bytes_and_json_prints_one_document_and_nothing_else(
-    finished_run: FinishedRun, exported: ExportedModel, tmp_path: Path, capsys
-) -> None:
+def test_exports_repeat_to_the_byte(finished_run: FinishedRun, exported: ExportedModel, tmp_path: Path, capsys) -> None:
     out = tmp_path / "a" / "b" / "model.onnx"
     assert _export(finished_run.path, "--out", out, "--json") == 0
     captured = capsys.readouterr()

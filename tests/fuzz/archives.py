@@ -20,14 +20,8 @@ def _members() -> list[tuple[str, bytes]]:
     photo = encode(PHOTO.resize((40, 30)), "PNG")
     sample = json.dumps({"label": 3, "caption": "a lamp", "width": 300}).encode()
     return [
-        ("1.jpg", photo),
-        ("1.json", sample),
-        ("1.txt", b"a lamp"),
-        ("red/2.jpg", photo),
-        ("red/2.cls", b"7"),
-        ("caf\xe9 \u2603.png", photo),
-        ("empty.jpg", b""),
-        ("x" * 150 + "/3.png", photo),
+        *(("1.jpg", photo), ("1.json", sample), ("1.txt", b"a lamp"), ("red/2.jpg", photo), ("red/2.cls", b"7")),
+        *(("caf\xe9 \u2603.png", photo), ("empty.jpg", b""), ("x" * 150 + "/3.png", photo)),
         ("text.jpg", bytes(4000)),
     ]
 

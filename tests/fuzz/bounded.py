@@ -45,8 +45,6 @@ class Subject:
         path.write_bytes(content)
         self._forget_peak()
         before, begun = self._cpu_s(), time.monotonic()
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(str(path)) + "\n")
         self._process.stdin.flush()
         problem = None

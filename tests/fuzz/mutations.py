@@ -70,16 +70,7 @@ def repeat(content: bytes, chance: random.Random) -> bytes:
 
 
 MUTATORS: tuple[Mutator, ...] = (
-    overwrite,
-    flip_bits,
-    set_number,
-    cut,
-    insert,
-    extend,
-    copy_part,
-    swap_parts,
-    blank,
-    repeat,
+    *(overwrite, flip_bits, set_number, cut, insert, extend, copy_part, swap_parts, blank, repeat),
 )
 
 

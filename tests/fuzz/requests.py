@@ -23,24 +23,11 @@ _REFUSED_FOR_NOW = {503, 507}  # it says that it is busy, or that the disk is fu
 _ANSWER_S = 0.5  # a damaged request may announce more than it sends: then nothing comes
 _READY_S = 120.0
 _GETS = (
-    "/",
-    "/v1/health",
-    "/v1/gallery",
-    "/v1/images?limit=5&include=label,path",
-    "/v1/images?where=label%20%3D%20%27red%27",
-    "/v1/images?limit=3&seed=1",
-    "/v1/images/1",
-    "/v1/images/1/thumbnail?side=64",
-    "/v1/images/1/preview",
-    "/v1/images/2/labels?k=5",
-    "/v1/facets?text=red",
-    "/v1/labels/issues?limit=3",
-    "/v1/duplicates",
-    "/v1/labels/file",
-    "/v1/jobs/1",
-    "/v1/metrics",
-    "/v1/openapi.json",
-    "/page/core/dom.js",
+    *("/", "/v1/health", "/v1/gallery", "/v1/images?limit=5&include=label,path"),
+    *("/v1/images?where=label%20%3D%20%27red%27", "/v1/images?limit=3&seed=1", "/v1/images/1"),
+    *("/v1/images/1/thumbnail?side=64", "/v1/images/1/preview", "/v1/images/2/labels?k=5", "/v1/facets?text=red"),
+    *("/v1/labels/issues?limit=3", "/v1/duplicates", "/v1/labels/file", "/v1/jobs/1", "/v1/metrics"),
+    *("/v1/openapi.json", "/page/core/dom.js"),
 )
 _BODIES = (
     (
@@ -63,23 +50,11 @@ _BODIES = (
     ("/v1/export", {"ids": [1, 2, 3], "format": "zip"}),
 )
 _HEADS = (
-    b"Transfer-Encoding: chunked\r\n",
-    b"Content-Length: -1\r\n",
-    b"Content-Length: 99999999999999999999\r\n",
-    b"Content-Length: 3\r\nContent-Length: 4\r\n",
-    b"Expect: 100-continue\r\n",
-    b"Upgrade: websocket\r\n",
-    b"Range: bytes=0-0,5-\r\n",
-    b'If-None-Match: "x"\r\n',
-    b"Content-Encoding: gzip\r\n",
-    b'Cookie: a="\x80\r\n',
-    b"X: " + b"a" * 70_000 + b"\r\n",
-    b"X: y\r\n" * 200,
-    b" folded\r\n",
-    b"Host: 127.0.0.1\r\nHost: other\r\n",
-    b"X-Forwarded-For: 1.2.3.4\r\n",
-    b"Origin: http://elsewhere.test\r\n",
-    b"Content-Type: text/plain\r\n",
+    *(b"Transfer-Encoding: chunked\r\n", b"Content-Length: -1\r\n", b"Content-Length: 99999999999999999999\r\n"),
+    *(b"Content-Length: 3\r\nContent-Length: 4\r\n", b"Expect: 100-continue\r\n", b"Upgrade: websocket\r\n"),
+    *(b"Range: bytes=0-0,5-\r\n", b'If-None-Match: "x"\r\n', b"Content-Encoding: gzip\r\n", b'Cookie: a="\x80\r\n'),
+    *(b"X: " + b"a" * 70_000 + b"\r\n", b"X: y\r\n" * 200, b" folded\r\n", b"Host: 127.0.0.1\r\nHost: other\r\n"),
+    *(b"X-Forwarded-For: 1.2.3.4\r\n", b"Origin: http://elsewhere.test\r\n", b"Content-Type: text/plain\r\n"),
 )
 
 

@@ -11,12 +11,8 @@ from tests.index.hostile import PHOTO, encode, png, with_orientation
 
 _SHORT, _LONG, _RATIONAL = 3, 4, 5
 _TIFF_TAGS = (  # of 100 x 100 pixels, three bytes each, packed by PackBits; what is added comes after, by number
-    (0x100, _SHORT, 1, 100),
-    (0x101, _SHORT, 1, 100),
-    (0x102, _SHORT, 1, 8),
-    (0x103, _SHORT, 1, 32773),
-    (0x106, _SHORT, 1, 2),
-    (0x115, _SHORT, 1, 3),
+    *((0x100, _SHORT, 1, 100), (0x101, _SHORT, 1, 100), (0x102, _SHORT, 1, 8), (0x103, _SHORT, 1, 32773)),
+    *((0x106, _SHORT, 1, 2), (0x115, _SHORT, 1, 3)),
 )
 
 

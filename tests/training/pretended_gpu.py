@@ -16,19 +16,8 @@ from torch.utils._pytree import tree_iter
 GPU, CPU = torch.device("cuda"), torch.device("cpu")
 _COPY_PARAMETER = Parameter.__deepcopy__
 _READS = (
-    Tensor.item,
-    Tensor.tolist,
-    Tensor.__len__,
-    Tensor.__bool__,
-    Tensor.__int__,
-    Tensor.__float__,
-    Tensor.size,
-    Tensor.dim,
-    Tensor.backward,
-    Tensor.requires_grad_,
-    Tensor.__repr__,
-    Tensor.__format__,
-    Tensor.__hash__,
+    *(Tensor.item, Tensor.tolist, Tensor.__len__, Tensor.__bool__, Tensor.__int__, Tensor.__float__, Tensor.size),
+    *(Tensor.dim, Tensor.backward, Tensor.requires_grad_, Tensor.__repr__, Tensor.__format__, Tensor.__hash__),
 )
 _INTO = ("copy_", "_has_compatible_shallow_copy_type")  # the first tensor may be on another device
 

@@ -61,11 +61,6 @@ def test_a_table_names_its_columns_and_its_split(pictures, other_pictures, optio
     assert _train(table, *options, *columns, "--resume", "--json") == 0
 
 
-def test_columns_of_a_folder_are_refused(pictures, options, capsys) -> None:
-    assert _train(pictures, *options, "--label-column", "kind") == 1
-    assert "of which no columns can be named" in _one_error_line(capsys.readouterr().err)
-
-
 def test_the_options_arrive_in_the_run(pictures, options, tmp_path) -> None:
     given = {
         "lambda_": 0.2,
@@ -114,12 +109,11 @@ RUN = ("--out", "run", "--cache", "cache", *EVERY_METHOD)
         (1, (*RUN, "--backbone", "resnet5"), "similar names: resnet50"),
         (1, (*RUN, "--val", "nowhere"), "nowhere: no such folder, CSV or Parquet file"),
         (1, (*RUN, "--resume"), "no training run here"),
+        (1, (*RUN, "--label-column", "kind"), "of which no columns can be named"),
         (1, (*RUN, "--protocol", "cub-200-2011"), "images.txt: no such file; CUB_200_2011.tgz has it"),
     ],
 )
-def test_wrong_usage_exits_with_two_and_an_expected_error_is_one_line_and_exits_with_one(
-    pictures, status, arguments, message, capsys, tmp_path, monkeypatch
-) -> None:
+def test_usage_exits_with_2_errors_with_1(pictures, status, arguments, message, capsys, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert _train(pictures, *arguments) == status
     captured = capsys.readouterr()

@@ -43,9 +43,7 @@ def test_a_bucket_that_was_moved_is_named_with_root(gallery: Path, buckets: File
     assert "remote s3://new/place" in invoke(cli.index_group, "info", gallery).stdout
 
 
-def test_columns_of_lists_are_named_by_options(
-    tmp_path: Path, tiny_model: Path, image_folder: Path, web: FileServer
-) -> None:
+def test_options_name_columns_of_lists(tmp_path: Path, tiny_model: Path, image_folder: Path, web: FileServer) -> None:
     web.files["/1.jpg"] = (image_folder / "red/0.jpg").read_bytes()
     (tmp_path / "t.csv").write_text(f"path,link,kind,note\nx.jpg,{web.address}/1.jpg,shoe,new\n")
     words = ("build", tiny_model, tmp_path / "t.csv", "--out", tmp_path / "g")
@@ -62,9 +60,7 @@ def test_columns_of_lists_are_named_by_options(
     assert (none.exit_code, "go with a .csv or .parquet table" in none.stderr) == (2, True)
 
 
-def test_the_column_of_paths_is_named_for_tables_of_files_alone(
-    tmp_path: Path, tiny_model: Path, image_folder: Path, web: FileServer
-) -> None:
+def test_only_tables_of_files_name_paths(tmp_path: Path, tiny_model: Path, image_folder: Path, web: FileServer) -> None:
     web.files["/1.jpg"] = (image_folder / "red/0.jpg").read_bytes()
     (tmp_path / "files.csv").write_text(f"image\n{image_folder}/red/1.jpg\n")
     (tmp_path / "urls.csv").write_text(f"url\n{web.address}/1.jpg\n")

@@ -99,17 +99,8 @@ def test_a_text_that_is_no_filter_is_refused_where_it_goes_wrong(text: str, mess
 
 
 CONDITIONS = (
-    "x < 1",
-    "x = '1'",
-    "x = TRUE",
-    "x IN (1, 'a', '2', TRUE)",
-    "x NOT BETWEEN 1 AND '5'",
-    "x NOT LIKE 'É%'",
-    "x.\"é\".y < '1'",
-    "label = 1",
-    "source NOT LIKE 'a'",
-    "path IN ('a', 'b')",
-    "x IS NOT NULL",
+    *("x < 1", "x = '1'", "x = TRUE", "x IN (1, 'a', '2', TRUE)", "x NOT BETWEEN 1 AND '5'", "x NOT LIKE 'É%'"),
+    *("x.\"é\".y < '1'", "label = 1", "source NOT LIKE 'a'", "path IN ('a', 'b')", "x IS NOT NULL"),
     "x.\"é\".y NOT IN (1, 'a', '2', TRUE)",
 )
 

@@ -190,9 +190,7 @@ def test_annotations_read_step_by_step_are_those_that_are_read_at_once(built: Pa
     assert {number: one.left_out for number, one in gallery.decided.by_id.items()} == {1: None, 2: DROPPED, 3: None}
 
 
-def test_one_more_decision_or_an_undo_reads_no_earlier_ones(
-    built: Path, store: ReviewStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_decision_reads_no_earlier_ones(built: Path, store: ReviewStore, monkeypatch: pytest.MonkeyPatch) -> None:
     gallery = Gallery.open(built)
     decide(store, gallery, 1, "drop")
     gallery, read = gallery.read_decisions(), list[int]()

@@ -125,9 +125,7 @@ def test_a_manifest_that_cannot_be_right_is_refused(copied: Path, change: dict[s
 
 @pytest.mark.parametrize("output", ["semantic", "copy"])
 @pytest.mark.parametrize("index", [{"type": "hnsw"}, {"type": "ivf"}, {"type": "pq", "held_out": 5}, {}])
-def test_an_index_of_a_pre_release_is_refused_and_so_is_its_repair(
-    copied: Path, index: dict[str, object], output: str
-) -> None:
+def test_an_index_of_a_pre_release_is_refused_and_kept(copied: Path, index: dict[str, object], output: str) -> None:
     path = version(copied) / "manifest.json"
     manifest = json.loads(path.read_text())
     copy = {"embedding_dim": 8, "index": index, "deleted": 0, "threshold": 0.9}

@@ -28,14 +28,8 @@ from tests.index.galleries import build_ann, change_manifest
 MUTATIONS = tries(100, deep=140)  # of every file
 CUTS = tries(300, deep=750)
 FILES = (
-    "CURRENT",
-    "manifest.json",
-    "catalog.sqlite",
-    "vectors/00000.npy",
-    "ids/00000.npy",
-    "deleted.npy",
-    "index.faiss",
-    "model.onnx",
+    *("CURRENT", "manifest.json", "catalog.sqlite", "vectors/00000.npy", "ids/00000.npy", "deleted.npy"),
+    *("index.faiss", "model.onnx"),
 )
 ANN_TYPES = ("hnsw", "ivf")
 FORGED = ("catalog.sqlite", "vectors/00000.npy", "ids/00000.npy", "index.faiss", "deleted.npy")

@@ -50,9 +50,7 @@ def test_every_problem_is_a_filter_that_keeps_as_many_images_as_it_says(gallery:
     assert (paths["placeholder"], problems["placeholder"].count) == ({"placeholder"}, 3)
 
 
-def test_placeholders_that_the_filter_has_no_room_for_are_counted(
-    gallery: Gallery, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_placeholders_beyond_the_filters_room_are_counted(gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("index.gallery.problems._MOST_HASHES", 0)
     [placeholder] = [problem for problem in find_problems(gallery) if problem.kind == "placeholder"]
     assert (placeholder.count, placeholder.left_out, placeholder.where) == (0, 3, "phash IS NULL")

@@ -78,19 +78,8 @@ def test_order_is_that_of_the_arguments_with_ids_at_the_end(gallery: Gallery) ->
     member = int(gallery.ids[4])
     found = read(gallery, "v.npy", "photos", "none.jpg", "v.npy", ids=(member, 999, member))
     assert [query.name for query in found] == [
-        "v.npy[0]",
-        "v.npy[1]",
-        "v.npy[2]",
-        "photos/1.png",
-        "photos/2.png",
-        "photos/3.png",
-        "none.jpg",
-        "v.npy[0]",
-        "v.npy[1]",
-        "v.npy[2]",
-        f"id:{member}",
-        "id:999",
-        f"id:{member}",
+        *("v.npy[0]", "v.npy[1]", "v.npy[2]", "photos/1.png", "photos/2.png", "photos/3.png", "none.jpg"),
+        *("v.npy[0]", "v.npy[1]", "v.npy[2]", f"id:{member}", "id:999", f"id:{member}"),
     ]
     assert [query.exclude_id for query in found] == [NO_ID] * 10 + [member, NO_ID, member]
     assert found[-1].vector is not None
@@ -169,15 +158,9 @@ def test_one_file_one_vector_or_one_member_is_single(photos: Path, tmp_path: Pat
     np.save("one.npy", np.ones(EMBEDDING_DIM))
     np.save("block.npy", np.ones((1, EMBEDDING_DIM)))
     for arguments, ids, single in (
-        (["photos/1.png"], (), True),
-        (["one.npy"], (), True),
-        ([], (3,), True),
-        (["none.jpg"], (), True),
-        (["block.npy"], (), False),
-        (["photos"], (), False),
-        (["photos/1*"], (), False),
-        (["photos/1.png"], (3,), False),
-        ([], (3, 4), False),
+        *((["photos/1.png"], (), True), (["one.npy"], (), True), ([], (3,), True), (["none.jpg"], (), True)),
+        *((["block.npy"], (), False), (["photos"], (), False), (["photos/1*"], (), False)),
+        *((["photos/1.png"], (3,), False), ([], (3, 4), False)),
     ):
         assert is_single(arguments, ids=ids) is single, arguments
 

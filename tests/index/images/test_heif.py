@@ -62,9 +62,7 @@ def test_nothing_else_is_taken_for_a_heic_photo() -> None:
         assert not is_heif(data[:FIRST_BYTES])
 
 
-def test_without_its_package_a_heic_photo_is_named_with_what_reads_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_its_package_a_heic_photo_is_named_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decode, "has_decoder", lambda: False)
     path = tmp_path / "IMG_0001.HEIC"
     path.write_bytes(encode_heic(PHOTO))

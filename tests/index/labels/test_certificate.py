@@ -49,7 +49,6 @@ def test_draws_estimate_the_number_of_wrong_labels_without_bias() -> None:
     for _ in range(4000):
         sample, left = LabelSample(p_error, alpha=ALPHA), wrong.sum()
         for estimate, draw in zip(estimates, sample.draw(2, most=2, random=random), strict=True):
-            assert draw.probability is not None
             estimate.append(wrong[draw.position] / draw.probability - left)
             left -= wrong[draw.position]
     for estimate in estimates:

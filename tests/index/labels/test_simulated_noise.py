@@ -81,9 +81,7 @@ def _confidences(*, classes: int, junk: float, wrong: float, count: int = 3000) 
 
 @pytest.mark.parametrize(("junk", "wrong"), [(0.0, 0.0), (0.2, 0.0), (0.0, 0.2), (0.15, 0.15)])
 @pytest.mark.parametrize("classes", [5, 40])
-def test_images_that_show_no_class_are_found_and_told_from_wrong_labels(
-    classes: int, junk: float, wrong: float
-) -> None:
+def test_images_of_no_class_are_found_and_told_from_wrong_labels(classes: int, junk: float, wrong: float) -> None:
     confidences, labels, is_junk, is_wrong = _confidences(classes=classes, junk=junk, wrong=wrong)
     found, _ = estimate_p_error(confidences, labels)
     assert found.p_error.mean() == pytest.approx(is_junk.mean() + is_wrong.mean(), abs=0.05)
@@ -100,9 +98,7 @@ def test_images_that_show_no_class_are_found_and_told_from_wrong_labels(
     ("classes", "apart", "first"),
     [(2, 1.4, 0.5), (2, 1.4, 0.8), (3, 1.5, 1 / 3), (6, 2, 0.7), (20, 1.2, 0.05), (20, 2, 0.05)],
 )
-def test_right_labels_of_images_that_are_hard_to_tell_are_not_called_random(
-    classes: int, apart: float, first: float
-) -> None:
+def test_right_labels_of_ambiguous_images_are_not_called_random(classes: int, apart: float, first: float) -> None:
     random = np.random.default_rng(0)
     shares = np.array([first, *[(1 - first) / (classes - 1)] * (classes - 1)])
     labels = random.choice(classes, 2000, p=shares)

@@ -57,9 +57,7 @@ def share_of_none(errors: LabelErrors) -> float:
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_suggestions_for_wrong_labels_of_known_classes_are_no_less_often_right_than_their_probability_says(
-    seed: int,
-) -> None:
+def test_suggestions_for_wrong_labels_of_known_classes_are_as_often_right_as_they_say(seed: int) -> None:
     drawn = draw(wrong=WRONG, spread=0.25, seed=seed)
     errors, is_wrong = drawn.find(), drawn.labels != drawn.right
     assert share_of_none(errors) < 0.12

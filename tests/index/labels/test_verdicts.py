@@ -52,9 +52,7 @@ def _give(
 
 
 @given(p_best=st.lists(SHARES, max_size=20), fixed=st.lists(SHARES, max_size=5), share=st.floats(0.5, 0.999))
-def test_the_threshold_is_the_lowest_of_which_the_share_is_right(
-    p_best: list[float], fixed: list[float], share: float
-) -> None:
+def test_the_threshold_is_the_lowest_of_that_share(p_best: list[float], fixed: list[float], share: float) -> None:
     threshold = choose_threshold(np.array(p_best), share, fixed=np.array(fixed))
     reached = {
         least: np.mean([*fixed, *(p for p in p_best if p >= least)]) >= share - 1e-8
@@ -68,9 +66,7 @@ def test_the_threshold_is_the_lowest_of_which_the_share_is_right(
 
 
 @given(rows=st.lists(st.tuples(SHARES, SHARES, SHARES), min_size=1, max_size=30), threshold=st.floats(0.5, 1))
-def test_no_verdict_goes_against_the_most_probable_of_label_suggestion_and_none(
-    rows: list[tuple[float, float, float]], threshold: float
-) -> None:
+def test_no_verdict_goes_against_what_is_likelier(rows: list[tuple[float, float, float]], threshold: float) -> None:
     p_label, p_suggested, p_none = np.array(rows).T
     verdicts = choose_verdicts(p_label, p_suggested, p_none, threshold=threshold)
     for verdict, own, other, none in zip(verdicts, p_label, p_suggested, p_none, strict=True):
@@ -97,9 +93,7 @@ def test_no_verdict_goes_against_the_most_probable_of_label_suggestion_and_none(
         (0.9, 0.42, 0.41, (SET_ASIDE, NO_ID)),
     ],
 )
-def test_each_rule_gives_its_verdict(
-    p_error: float, p_suggested: float, none: float, expected: tuple[str, int]
-) -> None:
+def test_rules_give_their_verdicts(p_error: float, p_suggested: float, none: float, expected: tuple[str, int]) -> None:
     others = [0.0] * 6
     verdicts, new = _give([p_error, *others], [p_suggested, *others], [none, *others])
     assert (verdicts[0], new[0]) == expected

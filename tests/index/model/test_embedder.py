@@ -88,9 +88,7 @@ def test_where_the_built_in_model_is_damaged_the_package_is_to_be_installed_agai
         copy.write_bytes(data)
 
 
-def test_builtin_names_the_built_in_model_unless_there_is_such_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_builtin_is_the_built_in_model_unless_a_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert find_named_model("builtin") == BUILTIN_MODEL
     assert find_named_model("model.onnx") == Path("model.onnx")

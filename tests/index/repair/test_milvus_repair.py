@@ -34,7 +34,6 @@ def gallery(tmp_path: Path, tiny_model: Path, milvus_server: RunningMilvus) -> P
 
 def collection_of(gallery: Path) -> Collection:
     opened = Gallery.open(gallery)
-    assert opened.manifest.store is not None
     return Collection(Server(opened.manifest.store["uri"]), opened.index["collection"], opened.width)
 
 
@@ -92,9 +91,7 @@ def test_vectors_of_a_whole_collection_are_kept(gallery: Path) -> None:
     check(gallery)
 
 
-def test_a_server_that_does_not_answer_is_named_and_one_that_moved_is_found(
-    gallery: Path, milvus_server: RunningMilvus
-) -> None:
+def test_a_silent_server_is_named_and_one_that_moved_is_found(gallery: Path, milvus_server: RunningMilvus) -> None:
     change_manifest(gallery, store={"type": "milvus", "uri": NOBODY})
     before = hash_file(gallery / "CURRENT")
     for options in ({}, {"uri": "http://127.0.0.1:7"}):

@@ -235,9 +235,7 @@ AGAIN = (["1.jpg", "1.jpg#2", "./1.jpg", "1.jpg", "1.jpg#2"], ["1.jpg", "1.jpg#2
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 @pytest.mark.parametrize(("names", "expected"), [(list(ODD), list(ODD.values())), AGAIN], ids=["odd", "met again"])
 @pytest.mark.parametrize("kind", ["tar", "zip"])
-def test_members_get_names_of_their_own_that_lead_nowhere_else(
-    tmp_path: Path, kind: str, names: list[str], expected: list[str]
-) -> None:
+def test_members_get_their_own_safe_names(tmp_path: Path, kind: str, names: list[str], expected: list[str]) -> None:
     items = scan(write(tmp_path / f"x.{kind}", [(name, str(i).encode()) for i, name in enumerate(names)]))
     assert [item.path for item in items] == [f"x.{kind}/{name}" for name in expected]
     assert [read(item, tmp_path) for item in items] == [str(i).encode() for i in range(len(names))]

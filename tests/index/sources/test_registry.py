@@ -242,15 +242,9 @@ def test_a_list_names_files_folders_and_archives(tmp_path: Path) -> None:
     file = write_list(tmp_path / "in/l.txt", *lines, "cat/s.tar", "../else/t.tar", " sp ace .jpg")
     items = scan(file)
     assert [(item.path, item.label) for item in items] == [
-        ("b.jpg", None),
-        ("cat/a.jpg", "cat"),
-        ("dog/1.jpg", "dog"),
-        ("dog/x/2.jpg", "dog"),
-        (f"{tmp_path}/else/3.jpg", None),
-        ("cat/s.tar/n/1.jpg", "cat"),
-        (f"{tmp_path}/else/t.tar/n/1.jpg", "n"),
-        (f"{tmp_path}/else/t.tar/2.jpg", None),
-        (" sp ace .jpg", None),
+        *(("b.jpg", None), ("cat/a.jpg", "cat"), ("dog/1.jpg", "dog"), ("dog/x/2.jpg", "dog")),
+        *((f"{tmp_path}/else/3.jpg", None), ("cat/s.tar/n/1.jpg", "cat"), (f"{tmp_path}/else/t.tar/n/1.jpg", "n")),
+        *((f"{tmp_path}/else/t.tar/2.jpg", None), (" sp ace .jpg", None)),
     ]
     check_readable(file)
 

@@ -44,9 +44,7 @@ class Inexact:
         return self.vectors[ids]
 
 
-def test_of_many_copies_those_of_the_smallest_ids_are_found_among_some(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_many_copies_those_of_the_smallest_ids_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = np.random.default_rng(0).normal(size=(ROWS, WIDTH)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     vectors[:COPIES] = vectors[0]

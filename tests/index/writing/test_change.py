@@ -173,9 +173,7 @@ def test_a_reader_of_the_unfinished_catalogue_cannot_spoil_what_is_published(
 
 
 @pytest.mark.parametrize("then", [tune_gallery, update_gallery])
-def test_duplicates_never_lose_their_kept_image_where_a_command_is_stopped(
-    tmp_path: Path, tiny_model: Path, image_folder: Path, then: object
-) -> None:
+def test_a_stop_never_costs_a_kept_image(tmp_path: Path, tiny_model: Path, image_folder: Path, then: object) -> None:
     shutil.copy(image_folder / "red" / "0.jpg", image_folder / "red" / "copy.jpg")
     build(image_folder, tmp_path / "g", tiny_model, dedup="exact")
     draw_image((3, 3, 3), seed=9).save(image_folder / "red" / "0.jpg")
@@ -244,9 +242,7 @@ def test_images_that_match_are_skipped_until_a_build_without_the_condition(
     assert len(vectors(gallery)) == back.indexed
 
 
-def test_indexed_images_are_skipped_too_and_come_back_under_other_ids(
-    tmp_path: Path, tiny_model: Path, image_folder: Path
-) -> None:
+def test_indexed_images_are_skipped_too_and_get_other_ids(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
     gallery = tmp_path / "g"
     for name in ("a.png", "b.png"):  # of equal files the second is a duplicate, released with the first
         draw_tiny(image_folder / name, 1)

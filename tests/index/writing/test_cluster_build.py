@@ -36,7 +36,6 @@ class RunningCluster:
 
     def tell(self, command: str) -> None:
         """Give it a command, and wait until it is done."""
-        assert self._process.stdin is not None
         print(command, file=self._process.stdin, flush=True)
         assert self._answer() == "done"
 

@@ -130,9 +130,7 @@ def test_wishes_that_cannot_be_fulfilled_leave_the_gallery_as_it_is(
         ("versions.versions.set_current", tune_gallery),
     ],
 )
-def test_a_stopped_tuning_is_finished_by_any_command(
-    gallery: Path, moment: str, finish: Callable[[Path], object]
-) -> None:
+def test_any_command_finishes_a_stopped_tuning(gallery: Path, moment: str, finish: Callable[[Path], object]) -> None:
     wished = {"index_type": "ivf", "recall_target": 0.7}
     stored = vectors(gallery)
     with stopped_at(moment):

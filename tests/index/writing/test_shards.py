@@ -303,9 +303,7 @@ def test_tasks_make_the_shards_of_a_gallery(work: SharedWork) -> None:
     assert report.new_images == sum(report.images - report.skipped for report in reports)
 
 
-def test_a_node_needs_no_photos_that_people_added(
-    work: SharedWork, tmp_path: Path, tiny_model: Path, image_folder: Path
-) -> None:
+def test_a_node_needs_no_added_photos(work: SharedWork, tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
     send(work, Shard(1, 1))
     merge_shards(work.gallery)
     uploads = added_folder(work.gallery)

@@ -97,16 +97,6 @@ def test_a_selection_or_label_that_cannot_be_changes_nothing(
     assert bulk.get("/v1/labels/decisions").json()["decisions"] == []
 
 
-def test_images_are_dropped_in_one_step(bulk: TestClient) -> None:
-    refused = bulk.post("/v1/labels/drop", json={"where": "label = 'red'", "count": 5})
-    assert refused.status_code == 409
-    answer = bulk.post("/v1/labels/drop", json={"where": "label = 'red'", "count": 4}).json()
-    assert (answer["changed"], count(bulk, "label = 'red'")) == (4, 0)
-    assert "red" not in facet(bulk, "label")
-    bulk.post("/v1/labels/undo", json={"step": answer["step"]})
-    assert count(bulk, "label = 'red'") == 4
-
-
 def test_tags_are_given_counted_filtered_and_taken_away(bulk: TestClient, image_ids: dict[str, int]) -> None:
     assert bulk.get("/v1/tags").json()["tags"] == []
     bulk.post("/v1/tags", json={"where": "label = 'red'", "tag": "it's best", "count": 4})
@@ -146,9 +136,7 @@ def test_searches_are_saved_replaced_and_deleted(bulk: TestClient, served: Path)
     assert len(bulk.delete("/v1/searches", params={"name": "reds"}).json()["searches"]) == 1
 
 
-def test_a_sample_may_be_of_more_images_than_one_step_changes(
-    bulk: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sample_may_be_of_more_images_than_a_step_takes(bulk: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("retrieval_app.review.bulk.MAX_STEP_DECISIONS", 5)
     body: dict[str, Any] = {"where": "id >= 0", "count": 16, "tag": "few"}
     assert bulk.post("/v1/tags", json=body).status_code == 422

@@ -108,13 +108,6 @@ def test_a_replaced_file_is_never_served(client: TestClient, image_ids: dict[str
         path.write_bytes(before)
 
 
-def test_labels_of_neighbours_are_given(client: TestClient, image_ids: dict[str, int]) -> None:
-    answer = client.get(f"/v1/images/{image_ids['blue/0.jpg']}/labels", params={"k": 5}).json()
-    assert answer["label"] == "blue"
-    assert sum(share["count"] for share in answer["shares"]) == 5
-    assert client.get(f"/v1/images/{image_ids['blue/0.jpg']}/labels", params={"k": 10**9}).status_code == 422
-
-
 def test_what_the_description_does_not_tell_is_not_sent(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image_routes, "describe_row", lambda *_, **__: {"label": "red"})
     assert client.get("/v1/images").status_code == 200

@@ -130,20 +130,13 @@ def test_decisions_move_labels_from_open_to_decided_and_back(review: TestClient)
 def test_everything_shows_a_decided_label(review: TestClient, image_ids: dict[str, int], served: Path) -> None:
     changed, dropped = image_ids["red/wrong0.png"], image_ids["red/wrong1.png"]
 
-    def search(image_id: int, **more: object) -> list[dict[str, object]]:
+    def search(image_id: int, **more: object) -> dict[int, dict[str, object]]:
         body = {"queries": [{"image_id": image_id}], "k": 50, "include": ["label"], **more}
-        found: list[dict[str, object]] = review.post("/v1/search", json=body).json()["hits"]
-        return found
-
-    def count_blue() -> int:
-        facets = review.get("/v1/facets", params={"facet": "label"}).json()["facets"][0]["values"]
-        return int(next(one["count"] for one in facets if one["value"] == "blue"))
+        return {hit["id"]: hit for hit in review.post("/v1/search", json=body).json()["hits"]}
 
     before = {
         "quality": wait_for(review, "/v1/quality")["queries"],
         "map": len(wait_for(review, "/v1/map")["ids"]),
-        "blue": count_blue(),
-        "found": len(search(image_ids["red/1.png"])),
         "label_issues": wait_for(review, "/v1/labels/issues")["total"],
     }
     choices = [
@@ -152,17 +145,14 @@ def test_everything_shows_a_decided_label(review: TestClient, image_ids: dict[st
     ]
     review.post("/v1/labels/decisions", json={"decisions": choices})
 
-    hits = {hit["id"]: hit for hit in search(image_ids["red/1.png"])}
-    assert (hits[changed]["label"], hits[changed]["given_label"]) == ("blue", "red")
-    assert dropped not in hits
-    assert len(hits) == before["found"] - 1
-    assert changed in {hit["id"] for hit in search(dropped, where="label = 'blue'")}  # it can still ask
+    hits = search(image_ids["red/1.png"])
+    assert (hits[changed]["label"], hits[changed]["given_label"], dropped in hits) == ("blue", "red", False)
+    assert changed in search(dropped, where="label = 'blue'")  # it can still ask
     shown = review.get(f"/v1/images/{changed}").json()
     assert (shown["label"], shown["given_label"], shown["indexed"]) == ("blue", "red", True)
     assert review.get(f"/v1/images/{dropped}").json()["decision"] == DROPPED
     assert review.get(f"/v1/images/{dropped}/thumbnail").status_code == 200
     assert "given_label" not in review.get(f"/v1/images/{dropped}").json()
-    assert count_blue() == before["blue"] + 1
     assert wait_for(review, "/v1/quality")["queries"] == before["quality"] - 1
     shown_map = wait_for(review, "/v1/map")
     assert len(shown_map["ids"]) == before["map"] - 1
@@ -177,9 +167,8 @@ def test_everything_shows_a_decided_label(review: TestClient, image_ids: dict[st
 
     for _ in range(2):
         review.post("/v1/labels/undo")
-    assert dropped in {hit["id"] for hit in search(image_ids["red/1.png"])}
+    assert dropped in search(image_ids["red/1.png"])
     assert review.get(f"/v1/images/{changed}").json()["label"] == "red"
-    assert count_blue() == before["blue"]
 
 
 @pytest.fixture(scope="module")
@@ -334,12 +323,8 @@ def test_duplicates_are_decided_and_undone(review: TestClient) -> None:
         assert copies == {other["id"] for other in group["images"]} - {image["id"]}
     keep = [group["images"][0]["id"]]
     for change, status in (
-        ({"group": "0" * 32}, 404),
-        ({"group": "../../x"}, 422),
-        ({"keep": []}, 422),
-        ({"keep": [2**62]}, 422),
-        ({"decision": "different"}, 422),
-        ({"decision": "maybe"}, 422),
+        *(({"group": "0" * 32}, 404), ({"group": "../../x"}, 422), ({"keep": []}, 422), ({"keep": [2**62]}, 422)),
+        *(({"decision": "different"}, 422), ({"decision": "maybe"}, 422)),
     ):
         wrong = {"group": group["group"], "decision": "duplicates", "keep": keep, **change}
         assert review.post("/v1/duplicates/decisions", json=wrong).status_code == status, change
@@ -357,9 +342,7 @@ def test_duplicates_are_decided_and_undone(review: TestClient) -> None:
     assert review.get("/v1/duplicates", params={"state": "open"}).json()["total"] == groups["total"]
 
 
-def test_of_different_labels_none_is_proposed_before_the_label_issues_are_known(
-    review: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_different_labels_none_is_proposed_too_early(review: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     wait_for(review, "/v1/labels/issues")
     with monkeypatch.context() as patch:
         patch.setattr(Insights, "update_issues", lambda *_, **__: None)
@@ -373,14 +356,10 @@ def test_exports_start_no_formula_and_hold_new_pictures(review: TestClient, imag
     ids = [image_ids["=cmd()/1.png"], image_ids["red/1.png"]]
     table = review.post("/v1/export", json={"ids": ids, "format": "csv"})
     assert table.headers["content-disposition"] == 'attachment; filename="small-selection.csv"'
-    rows = list(csv.DictReader(io.StringIO(table.text)))
-    assert [int(row["id"]) for row in rows] == ids
-    assert rows[0]["label"] == "'=cmd()"
+    assert [row["label"] for row in csv.DictReader(io.StringIO(table.text))] == ["'=cmd()", "red"]
     packed = review.post("/v1/export", json={"ids": ids, "format": "zip"})
     with zipfile.ZipFile(io.BytesIO(packed.content)) as archive:
-        names = archive.namelist()
-        assert Image.open(io.BytesIO(archive.read(names[0]))).format == "JPEG"
-    assert len(names) == 3
+        assert Image.open(archive.open(archive.namelist()[0])).format == "JPEG"
     assert review.post("/v1/export", json={"ids": [99999], "format": "zip"}).status_code in (404, 422)
     limits = review.get("/v1/gallery").json()["limits"]
     for kind in ("csv", "zip"):

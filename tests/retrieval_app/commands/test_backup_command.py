@@ -85,9 +85,7 @@ def test_the_log_is_safe_to_print_filtered_and_json(logged: Path, capsys: pytest
     assert main(["log", str(logged), "--since", "yesterday"]) == 2
 
 
-def test_a_log_that_was_restored_sends_no_escapes_to_a_terminal(
-    logged: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_restored_log_sends_no_escapes_to_a_terminal(logged: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = {"at": "2026-11-01\u001b10:00:00", "who": "a", "from": "b", "what": "c\u001b[2J", "request": ""}
     bring_lines(logged, [line])
     assert main(["log", str(logged)]) == 0

@@ -50,9 +50,7 @@ def document(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return json.loads(capsys.readouterr().out)
 
 
-def test_near_duplicates_are_grouped_and_the_summary_says_what_differs(
-    gallery: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_groups_are_summarised(gallery: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "found"
     assert main(["duplicates", str(gallery), "--out", str(out), "--min-similarity", "0.99"]) == 0
     assert "18 images; 2 groups with 3 near-duplicates" in capsys.readouterr().out

@@ -31,15 +31,9 @@ def coco(tmp_path: Path) -> Path:
         "images": [{"id": n, "file_name": name, "width": 60, "height": 40} for n, name in enumerate(names, start=1)],
         "categories": [{"id": 1, "name": "green"}, {"id": 2, "name": "a/b"}],
         "annotations": [
-            note(1, 1, [10, 10, 20, 20]),
-            note(2, 1, [0, 0, 60, 40], 2),
-            note(3, 2, [50, 30, 40, 40]),
-            note(4, 2, [70, 0, 5, 5]),
-            note(5, 2, [1, 1, 0, 5]),
-            note(6, 2, [0, 0, 9, 9], crowd=1),
-            note(7, 3, [0, 0, 9, 9]),
-            note(8, 2, [0, 0, 9, 9], category=77),
-            note(9, 77, [0, 0, 9, 9]),
+            *(note(1, 1, [10, 10, 20, 20]), note(2, 1, [0, 0, 60, 40], 2), note(3, 2, [50, 30, 40, 40])),
+            *(note(4, 2, [70, 0, 5, 5]), note(5, 2, [1, 1, 0, 5]), note(6, 2, [0, 0, 9, 9], crowd=1)),
+            *(note(7, 3, [0, 0, 9, 9]), note(8, 2, [0, 0, 9, 9], category=77), note(9, 77, [0, 0, 9, 9])),
             note(10, 77, [0, 0, 9, 9], crowd=1),
         ],
     }
@@ -78,9 +72,7 @@ def test_boxes_become_images_that_an_index_reads_and_a_second_run_goes_on(coco: 
             crop_boxes(coco, out, **other)
 
 
-def test_an_annotation_that_nothing_can_be_made_of_is_left_out_and_the_others_are_cropped(
-    coco: Path, tmp_path: Path
-) -> None:
+def test_an_annotation_of_nothing_is_left_out_and_the_others_are_cropped(coco: Path, tmp_path: Path) -> None:
     document = json.loads(coco.read_text())
     document["images"].append({"id": 9, "file_name": "\ud800.png"})
     one, *_ = document["annotations"]
@@ -92,9 +84,7 @@ def test_an_annotation_that_nothing_can_be_made_of_is_left_out_and_the_others_ar
     assert (report.crops, [left["annotation_id"] for left in report.left_out]) == (1, [0, 1, 2, 3, 4])
 
 
-def test_the_command_adds_a_margin_and_names_bad_boxes(
-    coco: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_margin_is_added_and_bad_boxes_named(coco: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--images", str(tmp_path / "photos"), "--out", str(tmp_path / "wide"), "--margin", "0.25"]
     assert main(["dataset", "crop", str(coco), *words]) == 1
     assert "left out: annotation 4 of two.png: bbox [70, 0, 5, 5] lies outside" in capsys.readouterr().out

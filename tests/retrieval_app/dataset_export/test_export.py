@@ -26,20 +26,8 @@ from tests.conftest import draw_image, room_for
 from tests.index.galleries import invoke
 
 LABELS = [
-    "cat",
-    "Cat",
-    "a/b",
-    "..",
-    "CON",
-    "x" * 300,
-    "caf\u00e9",
-    "cafe\u0301",
-    ".x \U0001f431",
-    "unlabelled",
-    "train",
-    "metadata.parquet",
-    "",
-    "",
+    *("cat", "Cat", "a/b", "..", "CON", "x" * 300, "caf\u00e9", "cafe\u0301", ".x \U0001f431", "unlabelled"),
+    *("train", "metadata.parquet", "", ""),
 ]
 Truth = dict[str, tuple[str | None, dict[str, Any]]]
 

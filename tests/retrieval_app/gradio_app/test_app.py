@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from index.errors import GalleryError
 from retrieval_app.gallery_answers import GalleryAnswers
-from retrieval_app.gradio_app import build_app
 
 if TYPE_CHECKING:
     import gradio as gr
@@ -32,11 +30,6 @@ def test_hits_name_no_file_by_a_path(answers: GalleryAnswers, ids: dict[str, int
     hits = _run(answers.search(None, next(iter(ids.values())), k=3, where="label = 'blue'", by="semantic"))
     assert {hit["label"] for hit in hits} == {"blue"}
     assert all("path" not in hit and hit["name"].startswith("blue/") for hit in hits)
-
-
-def test_a_folder_without_a_gallery_is_told(tmp_path: Path) -> None:
-    with pytest.raises(GalleryError, match="an empty folder: neither a gallery nor images"):
-        build_app(tmp_path)
 
 
 def test_it_asks_who_a_user_is_reports_nothing_and_lets_go_of_its_gallery(small_gallery: Path) -> None:

@@ -53,9 +53,7 @@ class Held:
         return self._result
 
 
-def test_results_persist(
-    labelled: Gallery, insights: Insights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_results_stay(labelled: Gallery, insights: Insights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = {name: insights.wait(name, timeout=_PATIENCE) for name in NAMES}
     assert {name: computed.state for name, computed in found.items()} == dict.fromkeys(NAMES, "ready")
     assert found["duplicates"].value == find_duplicate_groups(labelled)
@@ -161,9 +159,7 @@ def test_closing_stops_the_work(labelled: Gallery, insights: Insights, monkeypat
         assert insights.wait(name, timeout=_PATIENCE).state == "failed"
 
 
-def test_a_decision_that_is_undone_before_the_update_stops_nothing(
-    labelled: Gallery, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_decision_undone_before_the_update_stops_nothing(labelled: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
     insights, held = Insights(labelled, cache=None), Held("a map")
     assert insights.wait("label_issues", timeout=_PATIENCE).state == "ready"
     monkeypatch.setattr(map_module, "lay_out", held)

@@ -44,9 +44,7 @@ def test_set_aside_images_and_differing_labels_first(tmp_path: Path, tiny_model:
     ("sha256", "hash_distance", "is_burst"),
     [("kept", None, False), ("other", 0, False), ("other", 6, False), ("other", 8, True), ("other", None, True)],
 )
-def test_a_group_is_a_burst_where_an_image_has_another_perceptual_hash(
-    sha256: str, hash_distance: int | None, is_burst: bool
-) -> None:
+def test_a_group_of_another_perceptual_hash_is_a_burst(sha256: str, hash_distance: int | None, is_burst: bool) -> None:
     kept = GroupedImage(1, "1.jpg", "photos", None, "kept", 100)
     copy = GroupedImage(2, "2.jpg", "photos", None, "copy", 90, similarity=0.99, hash_distance=2)
     other = GroupedImage(3, "3.jpg", "photos", None, sha256, 80, similarity=0.95, hash_distance=hash_distance)

@@ -22,7 +22,6 @@ def test_quality_says_what_the_evaluation_does(labelled: Gallery) -> None:
     found, evaluation = assess_quality(labelled), evaluate(labelled, k=KS)
     assert {one.k: one.value for one in found.recall_at} == evaluation.scores.recall
     assert all(one.interval[0] <= one.value <= one.interval[1] for one in found.recall_at)
-    assert found.map_at_r is not None
     assert found.map_at_r.value == evaluation.scores.to_json()["map_at_r"]
     assert {one.label: (one.images, one.recall_at_1) for one in found.classes} == {
         label: (score.queries, score.recall_at_1) for label, score in evaluation.per_class.items()
@@ -66,7 +65,6 @@ def test_copies_do_not_count(build: Callable[[dict[str, str]], Gallery], others:
         shutil.copyfile(source / name / "1.png", source / name / "same.png")
     update_gallery(gallery.path)
     found = assess_quality(Gallery.open(gallery.path))
-    assert found.grouped is not None
     assert (found.queries, found.recall_at[0].value) == (4 + len(others), 1.0)
     assert (found.grouped.found_by, found.grouped.groups, found.grouped.images) == ("copies", 2, 4)
     # a and b have duplicates only, and so c alone asks
@@ -96,7 +94,6 @@ def test_the_nearest_of_the_same_and_of_another_label_are_those_of_a_full_compar
 def test_the_share_said_is_the_share_found_for_members_that_did_not_ask() -> None:
     vectors, labels = VectorSource(width=16).draw(4000, seed=1)
     calibration = learn_shares(vectors[:2500], labels[:2500], seed=0)
-    assert calibration is not None
     asked = np.arange(2500, 4000)
     found = search(vectors[asked], vectors, k=DEPTH, own=asked)
     said = np.array([at.value for at in calibration.precision_at(found.cosines.ravel())])
@@ -119,7 +116,6 @@ def test_what_is_said_holds_for_photos_from_elsewhere_where_groups_are_kept_apar
     said = {}
     for name, given in (("ungrouped", None), ("grouped", groups[known])):
         calibration = learn_shares(vectors[known], labels[known], seed=0, groups=given)
-        assert calibration is not None
         said[name] = np.mean([at.value for at in calibration.precision_at(found.cosines.ravel())])
     assert abs(said["grouped"] - same) < 0.03
     assert said["ungrouped"] - same > 0.06, "which the grouped evaluation mends"
@@ -132,7 +128,6 @@ def test_labels_of_a_single_group_do_not_ask_as_they_could_only_miss() -> None:
     assert learn_shares(vectors, labels, seed=0, groups=labels) is None
     rows = np.arange(800)
     known = learn_shares(vectors, labels, seed=0, groups=np.where(labels < 50, rows, 800 + labels))
-    assert known is not None
     assert known.queries == 400
     assert known.points[-1][1] > 0.9
     lone = np.where(labels < 50, labels, 50 + rows)
@@ -141,7 +136,6 @@ def test_labels_of_a_single_group_do_not_ask_as_they_could_only_miss() -> None:
 
 def test_the_share_rises_with_the_score_and_lies_in_its_interval(labelled: Gallery) -> None:
     calibration = calibrate(labelled)
-    assert calibration is not None
     precisions = calibration.precision_at(np.linspace(-1, 1, 201))
     assert [found.value for found in precisions] == sorted(found.value for found in precisions)
     assert all(0 <= found.low <= found.value <= found.high <= 1 for found in precisions)

@@ -267,9 +267,7 @@ def test_decisions_outlive_the_page_and_are_written_exactly(visit: Visit, report
 
 
 @pytest.mark.browser
-def test_a_file_of_decisions_is_loaded_and_what_the_page_does_not_show_is_kept(
-    open_page: Callable[..., Visit], report: LabelIssues, tmp_path: Path
-) -> None:
+def test_a_loaded_file_is_kept_whole(open_page: Callable[..., Visit], report: LabelIssues, tmp_path: Path) -> None:
     visit = open_page(report, limit=2)
     shown, hidden = report.items[0], report.items[1]
     rows = [

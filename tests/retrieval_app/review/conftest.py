@@ -11,13 +11,8 @@ from index.writing.build import build_gallery
 from tests.conftest import CLASSES, draw_folder, draw_image
 
 HOSTILE = (
-    b"=cmd|' C calc'!A1.jpg",
-    b'a, "quoted" one.jpg',
-    b"two\nlines.jpg",
-    b"back\rreturn.jpg",
-    b" blank ends .jpg",
-    b"-1+1.jpg",
-    "ünï 漢字.jpg".encode(),
+    *(b"=cmd|' C calc'!A1.jpg", b'a, "quoted" one.jpg', b"two\nlines.jpg", b"back\rreturn.jpg"),
+    *(b" blank ends .jpg", b"-1+1.jpg", "ünï 漢字.jpg".encode()),
 )
 NAMES = [*CLASSES]
 WRONG = {f"{NAMES[(n + 1 + n // 3 % 2) % 3]}/wrong{n}.png": NAMES[n % 3] for n in range(12)}

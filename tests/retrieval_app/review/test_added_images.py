@@ -51,9 +51,7 @@ def test_a_label_that_is_no_plain_name_of_a_folder_is_refused(tmp_path: Path) ->
     assert files_of(tmp_path) == []
 
 
-def test_a_label_in_other_case_is_refused_where_it_has_the_same_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_label_in_other_case_of_the_same_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on macOS and Windows: here a link is the second name, and a listing has one."""
     folder = path_of(tmp_path, store(tmp_path, encode("PNG"), label="Cats")).parent
     folder.with_name("cats").symlink_to(folder)

@@ -26,9 +26,10 @@ from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.review.subjects import find_decided_ids, read_all_subjects
 from tests.conftest import draw_folder
 from tests.forked import run
+from tests.index.galleries import rows
 from tests.retrieval_app.api.conftest import serve
 from tests.retrieval_app.review.test_jobs import picture
-from tests.retrieval_app.review.test_moved_galleries import rows_of, send, served, state_of
+from tests.retrieval_app.review.test_moved_galleries import send, served, state_of
 
 
 def restore_and_die() -> None:
@@ -79,7 +80,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Made:
         send(jobs, 1)
         send(jobs, 2, "boot")
         send(jobs, 3, "taken out")
-        jobs.remove([row.id for row in rows_of(gallery) if row.label == "taken out"])
+        jobs.remove([row.id for row in rows(gallery) if row.label == "taken out"])
     store, now = ReviewStore.of_gallery(gallery), subjects_of(gallery)
     boot = next(subject for subject in now.values() if subject.label == "boot")
     store.decide([now["red/1.png"].decide("change", new_label="blue"), now["green/0.jpg"].decide("drop")])
@@ -116,7 +117,7 @@ def check_restored(gallery: Path, made: Made) -> None:
     sent, here = (
         {
             (row.path, row.sha256, row.label)
-            for row in rows_of(path)
+            for row in rows(path)
             if row.status == "indexed" and len(os.path.basename(row.path)) > 60
         }
         for path in (made.gallery, gallery)
@@ -224,7 +225,7 @@ def test_a_server_that_runs_sees_what_is_restored(made: Made, fresh: Path) -> No
         send(jobs, 1)
     assert len(store.label_decisions()) == 3
     assert len(list(added_folder(fresh).rglob("*.png"))) == 4
-    assert len([row for row in rows_of(fresh) if len(os.path.basename(row.path)) > 60]) == 4
+    assert len([row for row in rows(fresh) if len(os.path.basename(row.path)) > 60]) == 4
 
 
 def test_nothing_is_overwritten_unasked_or_written_into_the_gallery(made: Made, tmp_path: Path) -> None:
@@ -273,7 +274,7 @@ def test_sent_images_that_were_taken_out_are_taken_out_where_they_were_added_alr
 
 
 def paths_in(gallery: Path) -> set[str]:
-    return {row.path for row in rows_of(gallery) if row.status in ("indexed", "duplicate")}
+    return {row.path for row in rows(gallery) if row.status in ("indexed", "duplicate")}
 
 
 def build_anew(photos: Path, gallery: Path, model: Path) -> Path:
@@ -300,7 +301,7 @@ def gallery(photos: Path, tmp_path: Path, tiny_model: Path) -> Path:
     build_gallery(model_path=tiny_model, sources=[photos], out=gallery)
     remove_from_gallery(gallery, selection=Selection(patterns=("red/0.jpg",)))
     with served(gallery) as jobs:
-        jobs.remove([row.id for row in rows_of(gallery) if row.path == "green/copy.jpg"])
+        jobs.remove([row.id for row in rows(gallery) if row.path == "green/copy.jpg"])
     assert {"red/0.jpg", "green/copy.jpg"}.isdisjoint(paths_in(gallery))
     return gallery
 
@@ -351,7 +352,7 @@ def test_of_two_sources_with_equal_paths_and_images_the_kept_one_stays(tmp_path:
     def places_in(gallery: Path) -> set[str]:
         with read_current_catalog(gallery) as catalog:
             roots = {number: Path(source.root) for number, source in catalog.sources().items()}
-        return {str(roots[row.source] / row.path) for row in rows_of(gallery) if row.status == "indexed"}
+        return {str(roots[row.source] / row.path) for row in rows(gallery) if row.status == "indexed"}
 
     photos = draw_folder(tmp_path / "photos" / "first", per_class=2).parent
     shutil.copytree(photos / "first", photos / "second")

@@ -205,13 +205,7 @@ CHANGES: dict[str, Change] = {
     "a deep log": lambda members, manifest: members.update({"log.jsonl": b"[" * 200_000 + b"\n"}),
 }
 CLIMBS = (
-    "../../evil.png",
-    "/etc/evil.png",
-    "a/../../evil.png",
-    "",
-    "a\0b.png",
-    "x" * 300,
-    "a/" * 20 + "b.png",
+    *("../../evil.png", "/etc/evil.png", "a/../../evil.png", "", "a\0b.png", "x" * 300, "a/" * 20 + "b.png"),
     "\ud800.png",
 )
 

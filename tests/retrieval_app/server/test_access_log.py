@@ -64,9 +64,7 @@ def test_a_full_disk_drops_lines_with_one_warning(tmp_path: Path, caplog: pytest
     assert caplog.text.count("cannot be written") == 1
 
 
-def test_a_file_that_takes_nothing_holds_nobody_up(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_stuck_file_holds_nobody_up(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     gate, written = SimpleQueue[None](), list[str]()
 
     class Slow:

@@ -23,14 +23,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="needs the extra `agents`")
 LOOKING = {
-    "describe_gallery",
-    "list_images",
-    "search_like_image",
-    "search_by_words",
-    "search_like_photo",
-    "look_at_image",
-    "list_label_issues",
-    "evaluate",
+    *("describe_gallery", "list_images", "search_like_image", "search_by_words", "search_like_photo"),
+    *("look_at_image", "list_label_issues", "evaluate"),
 }
 Ask = Callable[["Client"], Awaitable[Any]]
 

@@ -73,7 +73,6 @@ def test_the_command_announces_its_url_never_loads_torch_and_ends_cleanly_on_ctr
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
     try:
-        assert process.stdout is not None
         url = json.loads(process.stdout.readline())["url"]
         assert url.startswith("http://127.0.0.1:")
         with urllib.request.urlopen(url, timeout=30) as answer:

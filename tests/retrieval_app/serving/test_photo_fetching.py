@@ -47,34 +47,11 @@ def test_an_address_may_lead_on_a_few_times() -> None:
 
 def test_what_is_not_public_is_never_asked() -> None:
     hosts = (
-        "127.0.0.1",
-        "localhost",
-        "0.0.0.0",
-        "[::1]",
-        "[::]",
-        "[::ffff:127.0.0.1]",
-        "[::ffff:7f00:1]",
-        "2130706433",
-        "0x7f000001",
-        "127.1",
-        "10.0.0.1",
-        "172.16.3.4",
-        "192.168.1.1",
-        "169.254.169.254",
-        "[fe80::1]",
-        "[fd00::1]",
-        "100.64.0.1",
-        "[fec0::2]",
-        "[::127.0.0.1]",
-        "[::ffff:0:127.0.0.1]",
-        "[5f00::1]",
-        "[3fff::1]",
-        "168.63.129.16",
-        "224.0.0.1",
-        "255.255.255.255",
-        "[64:ff9b::7f00:1]",
-        "[2002:7f00:1::]",
-        "192.0.2.1",
+        *("127.0.0.1", "localhost", "0.0.0.0", "[::1]", "[::]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]"),
+        *("2130706433", "0x7f000001", "127.1", "10.0.0.1", "172.16.3.4", "192.168.1.1", "169.254.169.254"),
+        *("[fe80::1]", "[fd00::1]", "100.64.0.1", "[fec0::2]", "[::127.0.0.1]", "[::ffff:0:127.0.0.1]"),
+        *("[5f00::1]", "[3fff::1]", "168.63.129.16", "224.0.0.1", "255.255.255.255", "[64:ff9b::7f00:1]"),
+        *("[2002:7f00:1::]", "192.0.2.1"),
     )
     for host in hosts:
         with pytest.raises(InputError, match=r"public addresses only|unknown host"):
@@ -105,19 +82,9 @@ def test_a_host_of_which_one_address_is_private_is_not_asked(monkeypatch: pytest
 
 def test_what_is_no_address_of_a_picture_is_refused() -> None:
     addresses = (
-        "",
-        "photo.jpg",
-        "/etc/passwd",
-        "file:///etc/passwd",
-        "ftp://example.org/a.jpg",
-        "http://",
-        "http://:80/",
-        "https://exa mple.org/",
-        "http://example.org/\r\nHost: other",
-        "http://[::1/",
-        "gopher://example.org/",
-        "http://example.org:0/",
-        "http://example.org:99999/",
+        *("", "photo.jpg", "/etc/passwd", "file:///etc/passwd", "ftp://example.org/a.jpg", "http://"),
+        *("http://:80/", "https://exa mple.org/", "http://example.org/\r\nHost: other", "http://[::1/"),
+        *("gopher://example.org/", "http://example.org:0/", "http://example.org:99999/"),
     )
     for address in addresses:
         with pytest.raises(InputError, match="expected the address of an image"):

@@ -124,10 +124,7 @@ def test_paths_are_relative_and_hostile_names_come_back(tmp_path: Path, caplog: 
 
 def test_classes_too_small_to_train_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     images = [
-        audited("a", "cat"),
-        audited("b", "cat"),
-        audited("c", "dog"),
-        audited("d", "dog", verdict=DROP),
+        *(audited("a", "cat"), audited("b", "cat"), audited("c", "dog"), audited("d", "dog", verdict=DROP)),
         audited("e", "owl", verdict=DROP),
     ]
     classes = tuple((label, 2, 0.0) for label in ("cat", "dog", "owl"))

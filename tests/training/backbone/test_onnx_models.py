@@ -324,9 +324,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, b
         server.shutdown()
 
 
-def test_a_repository_of_the_hub_is_fetched_with_its_preprocessor_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub: dict[str, bytes]
-) -> None:
+def test_a_hubs_repository_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub: dict[str, bytes]) -> None:
     hub["README.md"] = b"a model"
     with pytest.raises(InputError, match="the repository has no ONNX image model"):
         describe_input("hf:org/name")
@@ -457,9 +455,7 @@ def test_a_preprocessor_file_of_something_else_is_refused(tmp_path: Path, text: 
 
 
 @pytest.mark.slow
-def test_a_head_trains_on_an_onnx_backbone_and_both_become_one_file(
-    tmp_path: Path, pictures: Path, cache: Path
-) -> None:
+def test_a_head_trained_on_an_onnx_backbone_becomes_one_file(tmp_path: Path, pictures: Path, cache: Path) -> None:
     path = make_cnn(tmp_path / "backbone.onnx")
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(STATED | {"size": 32}))
     run = tmp_path / "run"

@@ -74,7 +74,6 @@ def test_posteriors_are_those_of_the_second_pass_with_the_noise_model(groups: to
     left_out = two_pass_confidences(source.numpy(), given, count=4, groups=None if groups is None else groups.numpy())
     calibration, noise = estimate_p_error(left_out, given)
     expected = torch.from_numpy(noise.posterior(left_out, given) * (1 - calibration.p_no_class[:, None])).float()
-    assert found.noise is not None
     assert found.noise_rate == pytest.approx(calibration.p_error.mean(), abs=1e-5)
     assert (found.noise.noise_rate, found.noise.power) == pytest.approx((noise.noise_rate, noise.power), abs=1e-5)
     torch.testing.assert_close(torch.cat([c for _, c in found.blocks()]), expected, rtol=0, atol=1e-4)
@@ -82,9 +81,7 @@ def test_posteriors_are_those_of_the_second_pass_with_the_noise_model(groups: to
 
 
 @pytest.mark.parametrize("most_transitions", [100, 1])
-def test_images_that_show_no_class_have_small_posteriors(
-    monkeypatch: pytest.MonkeyPatch, most_transitions: int
-) -> None:
+def test_images_of_no_class_have_small_posteriors(monkeypatch: pytest.MonkeyPatch, most_transitions: int) -> None:
     monkeypatch.setattr(confidences, "_MOST_TRANSITIONS", most_transitions)
     features, labels = blobs(seed=5, per_class=40, classes=12, width=30)
     random = np.random.default_rng(0)
@@ -135,7 +132,6 @@ def test_sparse_posteriors_leave_out_the_negligible_and_a_module_has_none() -> N
     source = 0.8 * centres[_labels()] + _source()
     found = estimate_posteriors(source, _labels(), class_count=4, groups=None)
     sparse, whole = found.posteriors(), torch.cat([block for _, block in found.blocks()]).numpy()
-    assert sparse is not None
     assert 30 < sparse.nnz < whole.size, "neither certain nor without what can be left out"
     assert np.abs(sparse.toarray() - whole).max() < 1e-3
     assert (sparse.data >= 1e-3).all()
@@ -234,7 +230,6 @@ def test_a_label_that_no_other_image_has_is_taken_as_right() -> None:
     given = torch.from_numpy(alone)
     found = estimate_posteriors(source, given, class_count=8, groups=torch.from_numpy(copies))
     assert found.own[[0, 12, 13, 14]].tolist() == [1, 1, 1, 1]
-    assert found.noise is not None
     assert found.noise.noise_rate < 0.01, "clean separable data"
     assert estimate_posteriors(_source(5), torch.zeros(5, dtype=torch.int64), class_count=1, groups=None).own.min() == 1
     only = torch.arange(5)
@@ -249,8 +244,6 @@ def test_posteriors_of_very_many_classes_keep_the_largest(monkeypatch: pytest.Mo
     whole = estimate_posteriors(source, given, class_count=70, groups=None)
     monkeypatch.setattr(confidences, "_MOST_TRANSITIONS", 69)
     kept = estimate_posteriors(source, given, class_count=70, groups=None)
-    assert whole.noise is not None
-    assert kept.noise is not None
     assert kept.noise.noise_rate == pytest.approx(whole.noise.noise_rate, abs=0.03)
     for found in (whole, kept):
         values = torch.cat([block for _, block in found.blocks()])

@@ -87,9 +87,7 @@ cosines = arrays(np.float32, st.integers(1, 40), elements=st.floats(-1, 1, width
 
 
 @given(cosines, cosines, st.sampled_from([0.5, 0.9, 0.99]))
-def test_from_the_threshold_on_enough_pairs_are_copies_and_no_lower_one_would_do(
-    copies: np.ndarray, others: np.ndarray, precision: float
-) -> None:
+def test_the_threshold_is_the_lowest_of_enough_copies(copies: np.ndarray, others: np.ndarray, precision: float) -> None:
     threshold = choose_threshold(copies, others, precision=precision)
 
     def holds(at: float) -> bool:

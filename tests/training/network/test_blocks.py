@@ -126,7 +126,6 @@ def test_of_every_family_the_tail_gives_the_features_of_the_whole(name, side, sm
     whole = backbone.module(images)
     for last in (1, 3):
         tail, _ = _find(backbone, last=last, side=side)
-        assert tail is not None
         kept = tail.keep(images)
         assert kept.dtype == torch.float16
         assert kept.shape == (5, *tail.shape)
@@ -140,7 +139,6 @@ def test_the_front_does_not_run_and_gradients_are_those_of_the_whole(name: str, 
     side = 64 if name == "resnet18" else 32
     backbone = load_backbone(name, "none", seed=1, side=side)
     tail, front = _find(backbone, last=2, side=side)
-    assert tail is not None
     images = random_images(3, side)
     kept = tail.capture(images)
     trained = [p for block in find_blocks(backbone, side=side)[-2:] for p in block.parameters(backbone.network)]
@@ -159,7 +157,6 @@ def test_the_front_does_not_run_and_gradients_are_those_of_the_whole(name: str, 
 def test_a_network_is_itself_again_after_its_tail_has_run_or_failed() -> None:
     backbone = load_backbone("squeezenet1_1", "none", seed=1)
     tail, front = _find(backbone, last=2, side=64)
-    assert tail is not None
     images = random_images(2, 64)
     before = backbone.module(images)
     kept = tail.keep(images)

@@ -153,11 +153,8 @@ def test_kind_and_rate_of_the_noise_are_read_from_their_option(kind: str) -> Non
 @pytest.mark.parametrize(
     ("view", "given", "sizes"),
     [
-        ("crop", {}, (256, 224)),
-        ("whole", {}, (224, 224)),
-        ("whole", {"crop": 160}, (160, 160)),
-        ("whole", {"resize": 224}, (224, 224)),
-        ("both", {"resize": 320}, (320, 224)),
+        *(("crop", {}, (256, 224)), ("whole", {}, (224, 224)), ("whole", {"crop": 160}, (160, 160))),
+        *(("whole", {"resize": 224}, (224, 224)), ("both", {"resize": 320}, (320, 224))),
     ],
 )
 def test_the_whole_image_has_the_size_of_the_crop(view: str, given: dict[str, int], sizes) -> None:
@@ -189,9 +186,7 @@ def test_the_blocks_that_train_and_a_time_are_read() -> None:
         ({"time_budget": "1h", "epochs": 3}, False, (3, "1h")),
     ],
 )
-def test_fine_tuning_ends_with_its_epochs_or_its_time_and_on_a_cpu_by_default_with_the_first(
-    given, on_cpu, limits
-) -> None:
+def test_fine_tuning_ends_with_its_epochs_or_its_time_on_a_cpu_with_the_first(given, on_cpu, limits) -> None:
     assert resolve(weights="none", **given).finetuning.limits(1280, on_cpu=on_cpu) == limits
 
 

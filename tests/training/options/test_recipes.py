@@ -132,9 +132,7 @@ def test_epochs_take_the_place_of_the_recipes_steps_and_a_random_start_has_nothi
     assert (embedding.init, embedding.l2_sp) == ("random", 0.0)
 
 
-def test_a_width_that_only_the_usable_images_do_not_span_leaves_no_run_folder(
-    pictures: Path, cache: Path, tmp_path: Path, capsys
-) -> None:
+def test_a_width_beyond_the_usable_images_leaves_no_run(pictures: Path, cache: Path, tmp_path: Path, capsys) -> None:
     data = tmp_path / "data"
     shutil.copytree(pictures, data)
     for picture in sorted(data.rglob("*.jpg"))[:3]:
@@ -169,9 +167,7 @@ WRECKED = ("--embedding-dim", "1", "--init", "random", "--head-lr", "100", "--he
 
 
 @pytest.mark.parametrize(("val_classes", "by"), [(0, "holdout"), (10, "--val")])
-def test_where_training_loses_auto_exports_an_untrained_embedding_and_says_why(
-    patches, cache, tmp_path, capsys, val_classes: int, by: str
-) -> None:
+def test_auto_exports_the_untrained_that_wins(patches, cache, tmp_path, capsys, val_classes: int, by: str) -> None:
     out, val = tmp_path / "run", tmp_path / "val"
     arguments = (patches, "--out", out, "--cache", cache, *SMALL, *WRECKED)
     for kind in sorted(patches.iterdir())[:val_classes]:
@@ -201,9 +197,7 @@ def test_where_training_loses_auto_exports_an_untrained_embedding_and_says_why(
     assert json.loads(capsys.readouterr().out) == report
 
 
-def test_a_run_stopped_after_its_holdout_does_not_repeat_it_and_arrives_at_the_same_bits(
-    trainer: Trainer, other_pictures: Path
-) -> None:
+def test_a_run_stopped_after_its_holdout_goes_on_to_the_same_bits(trainer: Trainer, other_pictures: Path) -> None:
     out, first, watched = trainer.folder / "run", trainer.folder / "straight", list[str]()
     options = {**QUICK, "val": other_pictures}
     straight = trainer("straight", **options)

@@ -60,7 +60,7 @@ def test_a_disk_that_fills_is_warned_of_once_and_does_not_end_the_training(
     assert "No space left on device" in warning
 
 
-def test_what_cannot_be_opened_is_said_before_any_work_and_leaves_no_run(
+def test_what_cannot_be_opened_is_told(
     finished_run: FinishedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def begin(folder: Path) -> None:

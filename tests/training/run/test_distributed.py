@@ -112,9 +112,7 @@ def test_a_killed_process_ends_the_others_and_one_process_goes_on_to_the_same_we
 
 
 @pytest.mark.slow
-def test_a_run_of_two_processes_ends_with_the_weights_of_one_process(
-    one_process_run: Path, pictures: Path, other_pictures: Path, tmp_path: Path
-) -> None:
+def test_two_processes_end_as_one(one_process_run: Path, pictures: Path, other_pictures: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     arguments = (pictures, "--val", other_pictures, "--out", out, "--cache", tmp_path)
     place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(find_port())}  # as torchrun sets them

@@ -46,7 +46,6 @@ def test_the_images_left_for_training_are_those_confident_enough() -> None:
     own, by_class = torch.tensor([0.2, 0.9, 0.5, 0.1]), torch.zeros(4, 2)
     confidences = LabelConfidences(own, by_class, 2)
     rows = choose_rows(confidences, config=_config(min_confidence=0.5))
-    assert rows is not None
     assert rows.tolist() == [1, 2]
     assert choose_rows(confidences, config=_config()) is None
     assert choose_rows(None, config=_config(min_confidence=0.5)) is None
@@ -117,7 +116,6 @@ def _start(
 def test_the_epochs_of_any_number_of_steps_add_up_to_them(steps: int, batches: int) -> None:
     assert count_epochs(HeadConfig(head_epochs=7), batches) == (7, None)
     epochs, last = count_epochs(HeadConfig(head_steps=steps), batches)
-    assert last is not None
     assert 1 <= last <= batches
     assert (epochs - 1) * batches + last == steps
 

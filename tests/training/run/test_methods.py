@@ -41,9 +41,7 @@ def test_a_loss_with_a_state_resumes_in_phase_two_to_the_same_bits(trainer: Trai
 
 
 @pytest.mark.parametrize("method", ["raw", "wccn"])
-def test_untrained_methods_go_through_no_phase_and_score_as_their_own_baseline(
-    trainer: Trainer, other_pictures: Path, method: str
-) -> None:
+def test_untrained_methods_have_no_phase_but_a_baseline(trainer: Trainer, other_pictures: Path, method: str) -> None:
     out, reports, width = trainer.folder / "run", list[EpochReport](), 512 if method == "raw" else 8
     options = {"method": method, "label_noise": "uniform:0.5", "val": other_pictures}
     report = trainer(watcher=Watcher(on_epoch=reports.append), **options)

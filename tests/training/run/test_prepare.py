@@ -109,7 +109,6 @@ def test_who_set_the_labels_is_known_in_training_unless_their_noise_is_simulated
         LabelledImage(path, "d", "blue", "blue", 0.6, "owl"),  # which no image has any more
     ]
     prior = _prior_of(*images)
-    assert prior is not None
     np.testing.assert_array_equal(prior.p_right, [np.nan, 0.8, 1, 0.6])
     assert prior.before.tolist() == [2, 0, 1, 0]
     assert _prior_of(*images, LabelledImage(path, "e", "red", "blue", 0.9)) is None

@@ -43,7 +43,6 @@ def test_each_search_answers_its_own_question() -> None:
     group = np.arange(144) // SHOTS
     own = np.eye(144, dtype=bool)
     assert found["recall"]["1"] == _nearest_is_right(validation, validation, barred=own) > 0.9
-    assert searches.groups is not None
     assert searches.groups.found_by == "numbers in file names"
     together = searches.groups.numbers[:, None] == searches.groups.numbers
     assert (together >= (group[:, None] == group)).mean() > 0.99
@@ -93,7 +92,6 @@ def test_photos_of_other_days_than_those_that_train_may_find_all_of_these() -> N
     training, validation = (_photos(seed=seed, folder="x", named=False) for seed in (2, 3))
     training = replace(training, hashes=[f"t{number}" for number in range(144)])
     searches = plan_searches(validation, training)
-    assert searches.groups is not None
     assert not searches.groups.is_certain
     found = searches.score(RawHead(24)).to_json()["against_training"]["recall"]["1"]
     assert found == _nearest_is_right(validation, training, barred=np.zeros((144, 144), dtype=bool))
@@ -103,7 +101,6 @@ def test_only_images_of_trained_labels_search_the_training_images_and_never_find
     training = _photos(seed=2, folder="train")
     same = KnownImages(training.features, ["new", *training.labels[1:]], training.hashes, training.group_sources)
     searches = plan_searches(same, training)
-    assert searches.against is not None
     assert searches.queries.tolist() == list(range(1, 144))
     groups = searches.against.groups
     assert (groups[144:] == groups[1:144]).all()

@@ -20,13 +20,8 @@ from training.run.phases import EpochReport, Watcher
 
 def test_every_epoch_stands_once_in_the_metrics(finished_run: FinishedRun) -> None:
     assert epochs(finished_run.path) == [
-        ("confidence", 1),
-        ("confidence", 2),
-        ("confidence", 3),
-        ("embedding", 1),
-        ("embedding", 2),
-        ("embedding", 3),
-        ("embedding", 4),
+        *(("confidence", 1), ("confidence", 2), ("confidence", 3), ("embedding", 1), ("embedding", 2)),
+        *(("embedding", 3), ("embedding", 4)),
     ]
     lines = read_metrics(finished_run.path)
     assert all(line["loss"] > 0 for line in lines)
@@ -122,9 +117,7 @@ def test_a_device_that_is_not_there_is_refused() -> None:
             resolve_device("cuda")
 
 
-def test_the_report_says_what_training_bought_and_labels_and_confidences_stand_beside_each_other(
-    finished_run: FinishedRun,
-) -> None:
+def test_the_report_says_what_training_bought_and_lists_labels_with_confidences(finished_run: FinishedRun) -> None:
     report = finished_run.report
     assert (report["run"], report["images"], report["classes"], report["skipped"]) == (str(finished_run.path), 48, 4, 0)
     assert set(report["baselines"]) == set(RIVALS)

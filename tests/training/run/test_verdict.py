@@ -49,9 +49,7 @@ def _judge(
         (None, None, "both", "cannot tell", TRAINED),
     ],
 )
-def test_an_untrained_embedding_is_exported_where_it_is_clearly_better_for_the_purpose_and_training_nowhere(
-    known, new, purpose: str, outcome: str, exported: str
-) -> None:
+def test_an_untrained_embedding_ships_where_it_leads(known, new, purpose: str, outcome: str, exported: str) -> None:
     verdict = _judge(known, new, purpose)
     assert (verdict.outcome, verdict.exported) == (outcome, exported)
     kept = _judge(known, new, purpose, chooses=False)

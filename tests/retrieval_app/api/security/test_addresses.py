@@ -46,15 +46,8 @@ def test_names_and_addresses_are_compared_in_one_form() -> None:
 @pytest.mark.parametrize(
     "host",
     [
-        "localhost",
-        "LOCALHOST:80",
-        "localhost.",
-        "localhost.:7860",
-        "127.0.0.1:1",
-        "[::1]",
-        "[::1]:7860",
-        "[0:0:0:0:0:0:0:1]:80",
-        "[::ffff:127.0.0.1]:80",
+        *("localhost", "LOCALHOST:80", "localhost.", "localhost.:7860", "127.0.0.1:1", "[::1]", "[::1]:7860"),
+        *("[0:0:0:0:0:0:0:1]:80", "[::ffff:127.0.0.1]:80"),
     ],
 )
 def test_every_server_answers_to_the_names_of_its_own_machine(host: str) -> None:
@@ -70,21 +63,9 @@ def test_every_server_answers_to_the_names_of_its_own_machine(host: str) -> None
 @pytest.mark.parametrize(
     "host",
     [
-        "",
-        "evil.example",
-        "127.0.0.1.evil.example",
-        "localhost.evil.example:80",
-        "[::1]evil",
-        "127.0.0.1:x",
-        "0",
-        "localhost:80:80",
-        "localhost:123456",
-        "::1",
-        "[localhost]",
-        "localhost@evil.example",
-        "localhost/x",
-        "127.1",
-        "192.0.2.7",
+        *("", "evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "[::1]evil", "127.0.0.1:x"),
+        *("0", "localhost:80:80", "localhost:123456", "::1", "[localhost]", "localhost@evil.example"),
+        *("localhost/x", "127.1", "192.0.2.7"),
     ],
 )
 def test_a_loopback_server_answers_to_no_other_name(host: str) -> None:
@@ -343,9 +324,7 @@ REFUSED: list[tuple[str, Callable[[str], object], list[str]]] = [
 
 
 @pytest.mark.parametrize(("option", "check", "texts"), REFUSED, ids=[option for option, _, _ in REFUSED])
-def test_an_option_that_is_no_such_thing_or_lets_everybody_in_is_refused(
-    option: str, check: Callable[[str], object], texts: list[str]
-) -> None:
+def test_an_option_that_is_none_is_refused(option: str, check: Callable[[str], object], texts: list[str]) -> None:
     for text in texts:
         with pytest.raises(InputError, match=option):
             check(text)

@@ -84,9 +84,7 @@ def test_preparation_ends_once_its_speed_shows_that_it_takes_longer_than_the_bud
     assert 59 < raised.value.seconds < 600
 
 
-def test_preparation_that_uses_up_the_time_leaves_the_frozen_embedding_and_the_report_says_so(
-    trainer: Trainer, rates
-) -> None:
+def test_preparation_that_uses_up_the_time_leaves_the_frozen_embedding_and_says_so(trainer: Trainer, rates) -> None:
     config, notes = budget_config("0.001s"), list[str]()
     report = trainer(config=config, watcher=Watcher(on_note=notes.append))
     network = report["finetuning"]

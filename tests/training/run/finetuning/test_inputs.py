@@ -114,9 +114,7 @@ def test_kept_or_not_features_are_those_of_the_weights_as_they_are_now(tmp_path)
         ({"finetune": "last-13"}, False),  # its input is larger than the image
     ],
 )
-def test_what_takes_more_room_than_the_decoded_images_is_not_kept(
-    changes: dict[str, Any], kept: bool, tmp_path: Path
-) -> None:
+def test_what_outgrows_the_decoded_images_is_not_kept(changes: dict[str, Any], kept: bool, tmp_path: Path) -> None:
     assert (_keep(kept_config(**changes), tmp_path)[-1].kept_bytes > 0) == kept
 
 

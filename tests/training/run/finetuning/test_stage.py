@@ -113,9 +113,7 @@ def test_the_unfrozen_blocks_of_the_run_have_moved_and_no_others(network_run: Pa
     assert moved == {f"{name}.{own}" for name, module in modules.items() for own, _ in module.named_parameters()}
 
 
-def test_exported_weights_lie_between_the_initial_and_the_trained_ones(
-    network_run: Path, trainer: Trainer, always_ships: None
-) -> None:
+def test_exported_weights_lie_between_start_and_end(network_run: Path, trainer: Trainer, always_ships: None) -> None:
     trainer(config=network_config(wise_ft_alpha=1))
     alpha = RunFolder.open(network_run).read_json("report.json")["finetuning"]["wise_ft_alpha"]
     start = load_backbone(BACKBONE, "none").network.state_dict()
@@ -187,7 +185,6 @@ def test_validation_is_asked_with_the_trained_network_and_baselines_with_the_fro
     prepared = prepare_validation(
         records, machine=make_machine(tmp_path / "new"), extractor=extractor, watcher=Watcher()
     )
-    assert prepared is not None
     recall = prepared.ungrouped.score(embed_features(head, prepared.features)).recall
     assert {int(k): value for k, value in report["val"]["recall"].items()} == pytest.approx(recall)
 
@@ -308,9 +305,7 @@ def test_an_interrupt_of_the_preparation_keeps_the_frozen_embedding(trainer, tmp
 
 
 @pytest.mark.slow
-def test_a_second_interrupt_ends_at_once_and_a_resume_goes_on_after_the_last_whole_epoch(
-    pictures, cache, tmp_path
-) -> None:
+def test_a_second_interrupt_ends_at_once_and_a_resume_goes_on_after_the_last_epoch(pictures, cache, tmp_path) -> None:
     arguments = (pictures, "--out", tmp_path / "run", "--cache", cache)
     ended = _interrupt(2, *arguments)
     assert ended.returncode == 130, ended.stderr
@@ -372,9 +367,7 @@ BEHIND = MethodComparison(
 @pytest.mark.parametrize(
     "patched", [{"selects_finetuned": False}, {"selects_finetuned": True, "_compare_parts": {"known": BEHIND}}]
 )
-def test_where_the_frozen_embedding_leads_it_ships_and_the_backbone_is_the_start(
-    trainer: Trainer, monkeypatch, patched
-) -> None:
+def test_where_the_frozen_embedding_leads_it_ships_with_its_backbone(trainer: Trainer, monkeypatch, patched) -> None:
     for name, value in patched.items():
         monkeypatch.setattr(network_stage, name, lambda *_, value=value, **__: value)
     options = {"holdout": True, "select": "auto"}
