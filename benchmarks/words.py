@@ -18,6 +18,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -54,11 +55,12 @@ def main(arguments: list[str] | None = None) -> None:
         for dataset in options.dataset:
             titles = DATASETS[dataset](options.out)
             for swapped in options.swapped:
-                found: dict[tuple[str, str, str], list[np.ndarray]] = defaultdict(list)
+                found: dict[tuple[str, str, str], dict[str, list[Scores]]] = defaultdict(lambda: defaultdict(list))
                 for seed in options.seeds:
                     folder = options.out / f"{dataset}-{swapped:g}-{seed}{'-ocr' * options.ocr}"
                     for key, scores in play(titles, folder, seed=seed, swapped=swapped, ocr=options.ocr).items():
-                        found[key].append(scores)
+                        for text, one in scores.items():
+                            found[key][text].append(one)
                 results = {" / ".join(key): summarise(scores) for key, scores in found.items()}
                 rows = [[*name.split(" / "), *map(format_mean, one.values())] for name, one in results.items()]
                 head = ["queries", "photos", "by", "precision at 10", "average precision", "ms"]
@@ -99,13 +101,14 @@ DATASETS: dict[str, Callable[[Path], dict[Path, list[str]]]] = {
     "clothes": _list_clothes,
 }
 """Photos with the names of what they show: of several, a title is one by chance."""
+Scores: TypeAlias = tuple[float, float, float]
 SCORES = ("precision", "average", "ms")
 
 
 def play(
     names: dict[Path, list[str]], folder: Path, *, seed: int, swapped: float, ocr: bool
-) -> dict[tuple[str, str, str], np.ndarray]:
-    """(Q, 3) precision at 10, average precision and milliseconds of queries, by their kind, photos and method."""
+) -> dict[tuple[str, str, str], dict[str, Scores]]:
+    """Precision at 10, average precision and milliseconds by query, of kinds of queries, photos and methods."""
     random, paths = np.random.default_rng(seed), list(names)
     has_title = random.random(len(paths)) < 0.5
     titles = [str(random.choice(names[path])) if one else "" for path, one in zip(paths, has_title, strict=True)]
@@ -113,33 +116,30 @@ def play(
     given = dict(zip(wrong.tolist(), [titles[row] for row in np.roll(wrong, 1)], strict=True))
     gallery = make_gallery(folder, paths, [given.get(row, title) for row, title in enumerate(titles)], ocr=ocr)
     rows = {int(row.path[:6]): row.id for row in gallery.rows(gallery.ids.tolist())}
-    means = {rows[row]: {name.lower() for name in names[path]} for row, path in enumerate(paths) if row in rows}
+    lower = {rows[row]: {name.lower() for name in names[path]} for row, path in enumerate(paths) if row in rows}
+    means = {image_id: {word for name in one for word in split_words(name)} | one for image_id, one in lower.items()}
     untitled = np.array(sorted(rows[row] for row in np.flatnonzero(~has_title).tolist() if row in rows))
     shown = sorted({title.lower() for title in titles if title})
-    queries = {
-        "words": [(word, lambda one, word=word: any(word in split_words(name) for name in one))
-                  for word in sorted({word for title in shown for word in split_words(title)})],
-        "names": [(name, lambda one, name=name: name in one) for name in shown],
-        "misspelt": [(misspell(name, random), lambda one, name=name: name in one) for name in shown],
-    }  # fmt: off
-    found: dict[tuple[str, str, str], list[tuple[float, float, float]]] = defaultdict(list)
-    for kind, asked in queries.items():
-        for text, shows in asked:
-            right = np.array(sorted(image_id for image_id, one in means.items() if shows(one)))
-            for photos, method, rank in list_methods(gallery, untitled):
-                among = right if photos == "all" else np.intersect1d(right, untitled)
-                if len(among):
+    words = sorted({word for title in shown for word in split_words(title)})
+    queries = [("words", word, word) for word in words] + [("names", name, name) for name in shown]
+    queries += [("misspelt", name, misspell(name, random)) for name in shown]
+    found: dict[tuple[str, str, str], dict[str, Scores]] = defaultdict(dict)
+    for kind, meant, text in queries:
+        right = np.array(sorted(image_id for image_id, one in means.items() if meant in one))
+        for photos, method, rank in list_methods(gallery, untitled):
+            among = right if photos == "all" else np.intersect1d(right, untitled)
+            if len(among):
+                begun = time.perf_counter()
+                try:
+                    ranked = rank(text)
+                except InputError:  # nothing is known about any of its words
+                    ranked = np.empty(0, dtype=np.int64)
+                if method == "both":  # ten results, as usual
                     begun = time.perf_counter()
-                    try:
-                        ranked = rank(text)
-                    except InputError:  # nothing is known about any of its words
-                        ranked = np.empty(0, dtype=np.int64)
-                    if method == "both":  # ten results, as usual
-                        begun = time.perf_counter()
-                        gallery.search(text) if len(ranked) else None
-                    taken = 1000 * (time.perf_counter() - begun)
-                    found[kind, photos, method].append((*score(ranked, among), taken))
-    return {key: np.array(scores) for key, scores in found.items()}
+                    gallery.search(text) if len(ranked) else None
+                taken = 1000 * (time.perf_counter() - begun)
+                found[kind, photos, method][meant] = (*score(ranked, among), taken)
+    return found
 
 
 def make_gallery(folder: Path, paths: Iterable[Path], titles: Iterable[str], *, ocr: bool) -> Gallery:
@@ -164,7 +164,7 @@ def list_methods(gallery: Gallery, untitled: Ids) -> list[tuple[str, str, Callab
     vectors = {photos: gallery.vectors(some) for photos, some in ids.items()}
 
     def by_text(text: str) -> Ids:
-        return written.find_all(split_words(text))
+        return written.find([word] for word in split_words(text))
 
     def by_mean(text: str) -> Ids:  # of the photos whose titles have all words
         own = by_text(text)
@@ -207,9 +207,9 @@ def score(ranked: Ids, right: Ids) -> tuple[float, float]:
     return float(hits[:10].sum() / min(10, len(right))), float((precision * hits).sum() / len(right))
 
 
-def summarise(scores: list[np.ndarray]) -> dict[str, dict[str, float]]:
-    """Mean and 95 % bootstrap interval of each column of (Q, 3) scores of some seeds."""
-    every = np.concatenate(scores)
+def summarise(scores: dict[str, list[Scores]]) -> dict[str, dict[str, float]]:
+    """Mean and 95 % bootstrap interval over queries of each score, the mean over the seeds of each query."""
+    every = np.array([np.mean(one, axis=0) for one in scores.values()])
     drawn = np.random.default_rng(0).integers(len(every), size=(_DRAWS, len(every)))
     low, high = np.percentile(every[drawn].mean(axis=1), [2.5, 97.5], axis=0)
     mean = every.mean(axis=0)
