@@ -35,7 +35,7 @@ _MOST_COMPARED = 1000  # images with a word, and others, that its check compares
 _MOST_WORDS = 100  # that choose the ridge
 _FEWEST = 3  # images of a word that is checked
 _DRAWS, _DEVIATIONS = 30, 3.0  # of random images, and their standard deviations, that a word has to exceed
-_BONUS = 0.25  # of the difference between the means of images with the words and of others
+_EVIDENCE = 4.0  # log-odds that an image with all of the words in its text shows them
 _FIRST_BONUS = 2.0  # more than any cosine
 UNWANTED_WEIGHT = 0.4  # as of an image that a query shall be less like
 Source: TypeAlias = Literal["taught", "text tower"]
@@ -50,6 +50,7 @@ class _Direction:
         auc: area under its ROC curve; images with the words are left out of what is learnt from them.
         threshold: inner product halfway between the means of images with the words and of others.
         difference: between these means.
+        variance: of the inner products of others.
     """
 
     vector: Doubles
@@ -57,6 +58,7 @@ class _Direction:
     auc: float = 0.5
     threshold: float = -math.inf
     difference: float = 0.0
+    variance: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,8 @@ class WordQuery:
             as those of a photo.
         looks: what gave the direction; None: it finds images with the words, each left out, no better than chance.
         least_score: cosine similarity from which an image looks as the words say.
-        written_bonus: added to the score of images whose texts have all words, to rank them.
+        written_bonus: added to the score of images whose texts have all words, to rank them: where scores of images
+            with the words and of others are normal with one variance, so much score has the log-odds `_EVIDENCE`.
     """
 
     understood: dict[str, tuple[str, ...]]
@@ -158,7 +161,7 @@ class TaughtWords:
             vector, norm = self._mean, float(np.linalg.norm(self._mean)) or 1.0
         is_first = is_read_otherwise or found.difference <= 0
         length = norm if unwanted else float(np.linalg.norm(found.vector)) or 1.0
-        bonus = _FIRST_BONUS if is_first else _BONUS * found.difference / length
+        bonus = _FIRST_BONUS if is_first else _EVIDENCE * found.variance / found.difference / length
         return WordQuery(understood, written, vector.astype(np.float32), found.source, found.threshold / length, bonus)
 
     def _scale(self, direction: Doubles) -> Doubles:
@@ -244,7 +247,7 @@ class TaughtWords:
         auc = float(np.searchsorted(np.sort(rest), found).mean() / len(rest))
         mean, other_mean = float(np.average(found, weights=targets[inside])), float(rest.mean())
         threshold = (mean + other_mean) / 2 + float(self._mean @ vector)
-        return _Direction(vector, source, auc, threshold, mean - other_mean)
+        return _Direction(vector, source, auc, threshold, mean - other_mean, float(rest.var()))
 
     def _leave_out(self, ids: Ids, targets: Doubles, direction: Doubles) -> Doubles:
         """(n,) predictions of some images, each left out."""
