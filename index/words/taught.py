@@ -34,8 +34,11 @@ _RIDGES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)  # times the mean variance
 _MOST_SAMPLED = 20_000  # images for mean and covariance
 _MOST_COMPARED = 1000  # images with a word, and others, that its check compares
 _MOST_WORDS = 100  # that choose the ridge
-_FEWEST = 3  # images of a word that is checked
-_DRAWS, _DEVIATIONS = 30, 3.0  # of random images, and their standard deviations, that a word has to exceed
+_FEWEST = 5  # images with a word, and others, from which it can be found better than chance
+# Standard deviations of the AUC of independent scores. That of random images, learnt and left out, varies 1.3 to 1.5
+# times as much: some five of a thousand random words pass.
+_BEYOND_CHANCE = 3.7
+_NEARLY_ALL = 0.99  # the AUC that is enough among few images
 _EVIDENCE = 4.0  # log-odds that an image with all of the words in its text shows them
 _FIRST_BONUS = 2.0  # more than any cosine
 UNWANTED_WEIGHT = 0.4  # as of an image that a query shall be less like
@@ -123,7 +126,6 @@ class TaughtWords:
 
     def __init__(self, written: WrittenWords, *, ids: Ids, gather: Callable[[Ids], Vectors]) -> None:
         self.written, self._ids, self._gather = written, ids, gather
-        self._chances: dict[int, float] = {}
 
     def ask(self, text: str, *, embed: Callable[[str], Vectors] | None = None) -> WordQuery:
         """What is known about the words of a query.
@@ -213,21 +215,14 @@ class TaughtWords:
     def _learn_beyond_chance(self, ids: Ids, targets: Doubles) -> _Direction:
         """The direction of `_learn`, without a source where it finds these images no better than random ones."""
         found = self._learn(ids, targets)
-        count = int(np.count_nonzero(targets >= 0.5 * targets.max(initial=0)))
-        is_known = count >= _FEWEST and found.auc > self._chance(count)
+        inside = int(np.count_nonzero(targets >= 0.5 * targets.max(initial=0)))
+        others = min(len(self._ids) - inside, 2 * _MOST_COMPARED)
+        if inside < _FEWEST or others < _FEWEST:
+            return replace(found, source=None)
+        inside = min(inside, _MOST_COMPARED)
+        deviation = math.sqrt((inside + others + 1) / (12 * inside * others))  # Mann and Whitney 1947
+        is_known = found.auc > min(0.5 + _BEYOND_CHANCE * deviation, _NEARLY_ALL)
         return found if is_known else replace(found, source=None)
-
-    def _chance(self, count: int) -> float:
-        """AUC that some random images reach, learnt and left out: mean and three standard deviations of thirty draws.
-
-        Of the power of two below their number, as fewer images vary more.
-        """
-        size, random = 1 << (count.bit_length() - 1), np.random.default_rng(0)
-        if size not in self._chances:
-            draws = (np.sort(random.choice(self._ids, size=size, replace=False)) for _ in range(_DRAWS))
-            areas = [self._learn(ids, np.ones(size)).auc for ids in draws]
-            self._chances[size] = float(np.mean(areas) + _DEVIATIONS * np.std(areas, ddof=1))
-        return self._chances[size]
 
     def _judge(
         self, ids: Ids, targets: Doubles, vector: Doubles, *, source: Source, is_learnt: bool = False
