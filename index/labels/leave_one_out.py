@@ -21,7 +21,7 @@ _MOST_RIDGE, _MOST_TEMPERATURE = 1e4, 1e5  # and 1 over them: beyond, hardly any
 _SAMPLE = 20_000  # rows that choose ridge and temperature
 _ROWS_AT_ONCE = 4096
 _VALUES_AT_ONCE = 1 << 22  # confidences in memory
-_MOST_CHOOSING = 1 << 26  # confidences that choose
+_MOST_CHOOSING = 1 << 23  # confidences that choose
 _LEAST_ROWS = 64
 _ALONE = -1
 
