@@ -174,7 +174,7 @@ function drawCard(item, {eager, text}) {
           drawLabel(item),
           item.score !== undefined && make('span', {class: 'score figures', title: SCORE}, shownScore(item.score, 3)),
         ]),
-        item.found_by && make('span.card-line', make('span.small.soft.clip', foundBy(item))),
+        item.found_by && make('span.card-line', make('span.small.soft', foundBy(item))),
         drawPath(item.path ?? name, [...(item.words ?? []), text].join(' ')),
       ]),
     ),
@@ -205,8 +205,8 @@ function drawCard(item, {eager, text}) {
 /** What found a result of a search by words. @param {Item} item */
 function foundBy({found_by: by, words = []}) {
   if (by === 'looks') return 'looks like it';
-  const has = `has ${words.map(word => `\u201c${word}\u201d`).join(', ')}`;
-  return by === 'words' ? has : `${has}, looks like it`;
+  const written = words.map(word => `\u201c${word}\u201d`).join(', ');
+  return by === 'words' ? written : `${written} \u00b7 looks like it`;
 }
 
 const LEFT_OUT = {drop: 'dropped', set_aside: 'set aside'};
