@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -277,5 +278,11 @@ def _check_queries(queries: Iterable[str]) -> None:
     from index.words.words import is_text
 
     for query in queries:
-        if not is_npy(query) and not is_text(query):
-            find_source(query)
+        if is_npy(query) or is_text(query):
+            continue
+        try:
+            source = find_source(query)
+        except InputError as error:
+            raise InputError(f"{error}; for words, write spaces in place of . / * and ?") from error
+        if os.sep not in query and Path(query).is_dir() and not source.is_one_item:
+            click.echo(f"{printable_path(query)}: a folder here, whose images are the queries", err=True)

@@ -112,7 +112,7 @@ class WordQuery:
             if (terms or self.looks != "text tower") and terms not in ((word.removeprefix("-"),), (f"{word}*",))
         ]
         count = "1 image has" if len(self.written) == 1 else f"{len(self.written):,} images have"
-        looks = "others look like it" if self.is_known else "what they look like is not known from so few"
+        looks = "others look like it" if self.is_known else "what they look like could not be learnt"
         return "; ".join([*parts, f"{count} these words in the text, {looks}"])
 
 
@@ -138,7 +138,8 @@ class TaughtWords:
         """
         wanted, unwanted, wanted_text = split_query(text)
         terms = {word: self.written.understand(word) for word in wanted}
-        written = self.written.find([word] if word in self.written.counts else some for word, some in terms.items())
+        known = {word: [word] if word in self.written.counts else list(some) for word, some in terms.items() if some}
+        written = self.written.find(known.values()) if known else np.empty(0, dtype=np.int64)
         is_read_otherwise = any(word in self.written.counts and word not in some for word, some in terms.items())
         ids, targets = self._make_targets(filter(None, terms.values()))
         found = self._learn_beyond_chance(ids, targets) if len(ids) else None
@@ -176,8 +177,9 @@ class TaughtWords:
     def _explain_unknown(self, words: Sequence[str]) -> str:
         named = ", ".join(f"'{word}'" for word in words)
         nearest = list(dict.fromkeys(other for word in words for other in self.written.similar(word, least=0.15)))
-        advice = f"; nearest words: {', '.join(nearest[:5])}" if nearest else ""
-        return f"nothing here is written or taught about {named}{advice}"
+        frequent = sorted(self.written.counts, key=lambda word: (-self.written.counts[word], word))
+        advice = f"nearest words: {', '.join(nearest[:5])}" if nearest else f"words here: {', '.join(frequent[:8])}"
+        return f"nothing here is written or taught about {named}" + (f"; {advice}" if frequent else "")
 
     def list_known(self, *, progress: Progress = no_progress) -> list[tuple[str, int]]:
         """The words of the texts that are found better than chance, with their images, the most frequent first."""

@@ -67,7 +67,7 @@ def split_query(text: str) -> tuple[list[str], list[str], str]:
         (unwanted if is_unwanted else wanted).update(dict.fromkeys(split_words(part)))
         kept += [] if is_unwanted else [part]
     if not wanted:
-        raise InputError(f"a search by words needs letters or digits, got {text!r}")
+        raise InputError(f"a search by words needs letters or digits of a word that is wanted, got {text!r}")
     if len(wanted) + len(unwanted) > MAX_WORDS:
         raise InputError(f"a search by words may have {MAX_WORDS} words, got {len(wanted) + len(unwanted)}")
     return list(wanted), list(unwanted), " ".join(kept)

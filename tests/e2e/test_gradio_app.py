@@ -60,7 +60,7 @@ def test_a_client_searches_by_id_by_file_and_by_a_copy(two: Gallery, client: Cli
 
 
 def test_a_client_is_told_what_it_did_wrong(client: Client, tmp_path: Path) -> None:
-    with pytest.raises(AppError, match="either a photo or the id"):
+    with pytest.raises(AppError, match="a photo, the id of an image of the gallery, or words"):
         client.predict(image=None, image_id=None, api_name="/search")
     (tmp_path / "page.jpg").write_text("<html>")
     with pytest.raises(AppError, match="the photo: "):

@@ -27,7 +27,7 @@ function describeWords({understood, images, looks: by}) {
       ? []
       : `\u201c${word}\u201d read as ${terms.join(', ')}`;
   });
-  const looks = by ? 'and what looks like it' : 'too few to know what that looks like';
+  const looks = by ? 'and what looks like it' : 'what it looks like could not be learnt';
   return [
     ...read,
     `${count(images, 'image')} with ${Object.keys(understood).filter(word => !word.startsWith('-')).length > 1 ? 'these words' : 'this word'}`,
