@@ -31,7 +31,6 @@ from index.filters.to_sql import write_sql
 from index.items import EmbeddedItem
 from index.measures import MEASURES, Measures
 from index.sources.source import ImageSource
-from index.words.written import write_words
 
 PLACE = "source, path, archive, starts_at, size_bytes, mtime_ns, label, metadata"  # columns of a scan
 
@@ -339,7 +338,6 @@ class CatalogWriter(Catalog):
             copy.execute("PRAGMA journal_mode = DELETE")
             copy.execute("DROP TABLE checkpoints")
             copy.execute("DROP TABLE retried")
-            write_words(copy)
 
 
 def _outcome_values(item: EmbeddedItem) -> tuple[object, ...]:

@@ -8,8 +8,8 @@ The target y_i of an image is the share of the query's words that its text has, 
 word), to the 8th power: images with all words count. The predictions p_i = (x_i - m) w rank all images, and so does w
 as the vector of a search by cosine similarity. With image i left out, its prediction is (p_i - h_i t_i) / (1 - h_i),
 where t_i is y_i without its mean, and h_i = ((x_i - m) (C + lambda I)^-1 (x_i - m) + 1) / N; m, C and lambda stay, and
-above 20,000 images m and C are of a sample. The constants were chosen on groceries and Tiny-ImageNet, as
-`benchmarks.words` has them; clothes chose nothing.
+above 20,000 images m and C are of a sample. The constants were chosen on the groceries and
+Tiny-ImageNet of `benchmarks.words`; its clothes were used for no choice.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _MOST_SAMPLED = 20_000  # images for mean and covariance
 _MOST_COMPARED = 1000  # images with a word, and others, that its check compares
 _MOST_WORDS = 100  # that choose the ridge
 _FEWEST = 5  # images with a word, and others, from which it can be found better than chance
-# Standard deviations of the AUC of independent scores. That of random images, learnt and left out, varies 1.3 to 1.5
-# times as much: some five of a thousand random words pass.
-_BEYOND_CHANCE = 3.7
+# Standard deviations above 0.5 that the AUC of a known word needs. They are those of independent scores; AUCs of random
+# words vary 1.3 to 1.5 times as much, so that some five of a thousand random words pass.
+_MIN_DEVIATIONS = 3.7
 _NEARLY_ALL = 0.99  # the AUC that is enough among few images
 _EVIDENCE = 4.0  # log-odds that an image with all of the words in its text shows them
-_FIRST_BONUS = 2.0  # more than any cosine
+_WRITTEN_FIRST_BONUS = 2.0  # more than any cosine
 UNWANTED_WEIGHT = 0.4  # as of an image that a query shall be less like
 Source: TypeAlias = Literal["taught", "text tower"]
 
@@ -144,7 +144,7 @@ class TaughtWords:
         ids, targets = self._make_targets(filter(None, terms.values()))
         found = self._learn_beyond_chance(ids, targets) if len(ids) else None
         if embed is not None:
-            tower = self._judge(ids, targets, embed(wanted_text).astype(np.float64), source="text tower")
+            tower = self._measure(ids, targets, embed(wanted_text).astype(np.float64), source="text tower")
             found = tower if found is None or found.source is None or tower.auc > found.auc else found
         if found is None and not len(written):
             raise InputError(self._explain_unknown(wanted))
@@ -159,13 +159,13 @@ class TaughtWords:
             elif (away := self._learn_beyond_chance(*self._make_targets([some]))).source is not None:
                 vector -= UNWANTED_WEIGHT * self._scale(away.vector)
         if unwanted and found.source is not None:
-            found = self._judge(ids, targets, vector, source=found.source)
+            found = self._measure(ids, targets, vector, source=found.source)
         norm = float(np.linalg.norm(vector))
         if not norm:  # any vector will do: what they look like is unknown
             vector, norm = self._mean, float(np.linalg.norm(self._mean)) or 1.0
         is_first = is_read_otherwise or found.difference <= 0
         length = norm if unwanted else float(np.linalg.norm(found.vector)) or 1.0
-        bonus = _FIRST_BONUS if is_first else _EVIDENCE * found.variance / found.difference / length
+        bonus = _WRITTEN_FIRST_BONUS if is_first else _EVIDENCE * found.variance / found.difference / length
         return WordQuery(understood, written, vector.astype(np.float32), found.source, found.threshold / length, bonus)
 
     def _scale(self, direction: Doubles) -> Doubles:
@@ -212,7 +212,7 @@ class TaughtWords:
         for start in range(0, len(ids), _MOST_SAMPLED):
             part = slice(start, start + _MOST_SAMPLED)
             summed += targets[part] @ self._gather_centred(ids[part])
-        return self._judge(ids, targets, self._inverse @ summed / len(self._ids), source="taught", is_learnt=True)
+        return self._measure(ids, targets, self._inverse @ summed / len(self._ids), source="taught", is_learnt=True)
 
     def _learn_beyond_chance(self, ids: Ids, targets: Doubles) -> _Direction:
         """The direction of `_learn`, without a source where it finds these images no better than random ones."""
@@ -223,13 +223,13 @@ class TaughtWords:
             return replace(found, source=None)
         inside = min(inside, _MOST_COMPARED)
         deviation = math.sqrt((inside + others + 1) / (12 * inside * others))  # Mann and Whitney 1947
-        is_known = found.auc > min(0.5 + _BEYOND_CHANCE * deviation, _NEARLY_ALL)
+        is_known = found.auc > min(0.5 + _MIN_DEVIATIONS * deviation, _NEARLY_ALL)
         return found if is_known else replace(found, source=None)
 
-    def _judge(
+    def _measure(
         self, ids: Ids, targets: Doubles, vector: Doubles, *, source: Source, is_learnt: bool = False
     ) -> _Direction:
-        """How well a direction finds images with a target among others; each is left out where it `is_learnt`."""
+        """The direction with its AUC and threshold, on images with a target and others; left out if it `is_learnt`."""
         inside = np.flatnonzero(targets >= 0.5 * targets.max(initial=0))
         others: Ids = np.setdiff1d(self._background, ids[inside], assume_unique=True)
         inside = np.random.default_rng(0).permutation(inside)[:_MOST_COMPARED]

@@ -10,9 +10,10 @@ import threading
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from functools import cached_property
 from itertools import chain, takewhile
+from pathlib import Path
 
 import numpy as np
 
@@ -35,12 +36,13 @@ _RARE = 3  # images; words of fewer may be misread or misspelt
 _PREFIX_FROM = 2  # characters of the beginning of a word
 
 
-def write_words(connection: sqlite3.Connection) -> None:
-    """Create the table in a catalogue, with the texts of its indexed rows."""
-    connection.execute(f"DROP TABLE IF EXISTS {TABLE}")
-    connection.execute(_CREATE)
-    rows = connection.execute(f"SELECT {COLUMNS} FROM main.images WHERE status = 'indexed' ORDER BY id")
-    _fill(connection, map(make_row, rows))
+def write_words(path: Path) -> None:
+    """Create the table in a finished catalogue, with the texts of its indexed rows."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(f"DROP TABLE IF EXISTS {TABLE}")
+        connection.execute(_CREATE)
+        rows = connection.execute(f"SELECT {COLUMNS} FROM main.images WHERE status = 'indexed' ORDER BY id")
+        _fill(connection, map(make_row, rows))
 
 
 def _fill(connection: sqlite3.Connection, rows: Iterable[CatalogRow]) -> None:

@@ -30,6 +30,7 @@ from index.versions.manifest import (
     part_start,
 )
 from index.versions.versions import next_version, publish_version
+from index.words.written import write_words
 from index.writing.workspace import Workspace
 
 _VERSION = "version"
@@ -125,6 +126,7 @@ def _write_version(work: Workspace, *, rewrite: bool, queries: Vectors | None) -
             check_file(work.base.folder, path.name, manifest, contents=False)
             files[path.name] = manifest.files[path.name]
     work.catalog.write_finished(folder / CATALOG_NAME, compact=rewrite)
+    write_words(folder / CATALOG_NAME)
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         name = path.relative_to(folder).as_posix()
         files[name] = files.get(name) or describe_file(path)
