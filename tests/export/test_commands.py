@@ -25,8 +25,9 @@ def test_exports_repeat_to_the_byte(finished_run: FinishedRun, exported: Exporte
     report = json.loads(captured.out)
     assert report == {**exported.to_json(), "model": str(out)}
     assert hash_file(out) == exported.sha256
-    assert set(report) == {"model", "sha256", "embedding_dim", "min_cosine", "bytes", "precision", "measured"}
-    assert (report["precision"], report["measured"]) == ("float32", None)
+    names = {"model", "sha256", "embedding_dim", "min_cosine", "bytes", "precision", "measured", "text_model"}
+    assert set(report) == names
+    assert (report["precision"], report["measured"], report["text_model"]) == ("float32", None, None)
     assert captured.err == ""
 
 
