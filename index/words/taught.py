@@ -153,7 +153,7 @@ class TaughtWords:
         for word in unwanted:
             some = self.written.understand(word)
             understood[f"-{word}"] = tuple(some)
-            written = np.setdiff1d(written, self.written.find([some]), assume_unique=True)
+            written = written[~np.isin(written, self.written.find([some]))]
             if embed is not None and found.source == "text tower":
                 vector -= UNWANTED_WEIGHT * self._scale(embed(word).astype(np.float64))
             elif (away := self._learn_beyond_chance(*self._make_targets([some]))).source is not None:
@@ -172,7 +172,7 @@ class TaughtWords:
         """The direction with a length that makes its scores vary as much as those of a photo."""
         spread = self._spread(direction)
         is_noise = spread <= 1e-9 * float(np.linalg.norm(direction))
-        return np.zeros_like(direction) if is_noise else direction * (self._spread_of_photos() / spread)
+        return np.zeros_like(direction) if is_noise else direction * (self._spread_of_photos / spread)
 
     def _explain_unknown(self, words: Sequence[str]) -> str:
         named = ", ".join(f"'{word}'" for word in words)
@@ -301,6 +301,7 @@ class TaughtWords:
         """Standard deviation over the images of their inner products with a vector."""
         return math.sqrt(max(float(direction @ self._covariance @ direction), 0.0))
 
+    @cached_property
     def _spread_of_photos(self) -> float:
         """Standard deviation of the inner products with a photo, on average: E[x C x] = trace(C C) + m C m."""
         covariance = self._covariance
