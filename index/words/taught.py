@@ -52,6 +52,7 @@ class _Direction:
     Attributes:
         source: what gave it; None: it finds them no better than chance.
         auc: area under its ROC curve; images with the words are left out of what is learnt from them.
+        auc_deviation: standard deviation of the AUC of random scores.
         threshold: inner product halfway between the means of images with the words and of others.
         difference: between these means.
         variance: of the inner products of others.
@@ -60,6 +61,7 @@ class _Direction:
     vector: Doubles
     source: Source | None
     auc: float = 0.5
+    auc_deviation: float = math.inf
     threshold: float = -math.inf
     difference: float = 0.0
     variance: float = 0.0
@@ -217,13 +219,7 @@ class TaughtWords:
     def _learn_beyond_chance(self, ids: Ids, targets: Doubles) -> _Direction:
         """The direction of `_learn`, without a source where it finds these images no better than random ones."""
         found = self._learn(ids, targets)
-        inside = int(np.count_nonzero(targets >= 0.5 * targets.max(initial=0)))
-        others = min(len(self._ids) - inside, 2 * _MOST_COMPARED)
-        if inside < _FEWEST or others < _FEWEST:
-            return replace(found, source=None)
-        inside = min(inside, _MOST_COMPARED)
-        deviation = math.sqrt((inside + others + 1) / (12 * inside * others))  # Mann and Whitney 1947
-        is_known = found.auc > min(0.5 + _MIN_DEVIATIONS * deviation, _NEARLY_ALL)
+        is_known = found.auc > min(0.5 + _MIN_DEVIATIONS * found.auc_deviation, _NEARLY_ALL)
         return found if is_known else replace(found, source=None)
 
     def _measure(
@@ -245,7 +241,8 @@ class TaughtWords:
         auc = float(np.searchsorted(np.sort(rest), found).mean() / len(rest))
         mean, other_mean = float(np.average(found, weights=targets[inside])), float(rest.mean())
         threshold = (mean + other_mean) / 2 + float(self._mean @ vector)
-        return _Direction(vector, source, auc, threshold, mean - other_mean, float(rest.var()))
+        deviation = math.sqrt((len(found) + len(rest) + 1) / (12 * len(found) * len(rest)))  # Mann and Whitney 1947
+        return _Direction(vector, source, auc, deviation, threshold, mean - other_mean, float(rest.var()))
 
     def _leave_out(self, ids: Ids, targets: Doubles, direction: Doubles) -> Doubles:
         """(n,) predictions of some images, each left out."""
