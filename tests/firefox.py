@@ -1,7 +1,7 @@
 """The system's Firefox, headless, for tests of pages; playwright drives it by WebDriver BiDi.
 
-Playwright begins with a command that Debian's Firefox does not know yet. `firefox.py FIREFOX ARGUMENT...` starts
-Firefox behind a relay, which answers that command as done and passes everything else on.
+Playwright begins with commands that Debian's releases of Firefox do not all know. `firefox.py FIREFOX ARGUMENT...`
+starts Firefox behind a relay, which passes everything on, and an unknown command's error as an empty success.
 """
 
 import asyncio
@@ -13,17 +13,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Browser, sync_playwright
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application
 from tornado.websocket import WebSocketHandler, websocket_connect
 
-_UNKNOWN = "emulation.setMediaFeaturesOverride"
+_OLDEST = 153  # 140 applies the page's Content-Security-Policy to the scripts of tests, too
 _PREFERENCES = {
     "ui.primaryPointerCapabilities": 6,  # a mouse, which a machine without a screen lacks
     "ui.allPointerCapabilities": 6,
-    "layout.css.prefers-color-scheme.content-override": 0,  # dark, in place of the unknown command
+    "layout.css.prefers-color-scheme.content-override": 0,  # dark, which not every Firefox can be told by a command
 }
 _LISTENING = re.compile(rb"WebDriver BiDi listening on (ws://\S+)")
 _MOST_BYTES = 256 * 2**20  # of one message: screenshots
@@ -31,7 +32,7 @@ _MOST_BYTES = 256 * 2**20  # of one message: screenshots
 
 @contextmanager
 def open_firefox(folder: Path) -> Iterator[Browser]:
-    """A browser of a dark system; without Firefox on this machine the test is skipped, except on CI."""
+    """A browser of a dark system; the test is skipped without Firefox, except on CI, and with an old one."""
     from tests.chromium import expect_patiently, find_browser  # not in the relay, which has no other module of ours
 
     starter = folder / "firefox"
@@ -44,6 +45,8 @@ def open_firefox(folder: Path) -> Iterator[Browser]:
             channel="moz-firefox", executable_path=starter, firefox_user_prefs=_PREFERENCES
         )
         try:
+            if int(browser.version.split(".")[0]) < _OLDEST:
+                pytest.skip(f"Firefox {browser.version} is older than {_OLDEST}, which playwright can drive")
             yield browser
         finally:
             browser.close()
@@ -63,15 +66,14 @@ class _Relay(WebSocketHandler):
     def _answer(self, message: str | bytes | None) -> None:
         if message is None:
             self.close()
-        else:
-            self.write_message(message)
+            return
+        answer = json.loads(message)
+        if answer.get("error") == "unknown command":
+            message = json.dumps({"type": "success", "id": answer["id"], "result": {}})
+        self.write_message(message)
 
     async def on_message(self, message: str | bytes) -> None:
-        command = json.loads(message)
-        if command["method"] == _UNKNOWN:
-            await self.write_message({"type": "success", "id": command["id"], "result": {}})
-        else:
-            await self._browser.write_message(message)
+        await self._browser.write_message(message)
 
     def on_close(self) -> None:
         self._browser.close()
