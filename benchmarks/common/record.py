@@ -40,10 +40,11 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One call of `retrieval … --json`: its document, wall-clock seconds and peak resident memory."""
+    """One call of `retrieval … --json`: its document, seconds by the clock and of all cores, peak resident memory."""
 
     document: dict[str, Any]
     seconds: float
+    processor_s: float
     peak_mib: float
 
 
@@ -65,7 +66,7 @@ def run_retrieval(*arguments: str | int | Path) -> Measured:
     seconds = time.perf_counter() - started
     if process.returncode:
         sys.exit(f"retrieval exited with {process.returncode}")
-    return Measured(json.loads(output), seconds, usage.ru_maxrss / 1024)
+    return Measured(json.loads(output), seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
 
 
 def describe_machine() -> dict[str, Any]:

@@ -2,9 +2,9 @@
 
 With rows x_i centred on their weighted mean, weights w_i of mean 1 and f_i = [x_i (X'WX + ridge)^-1/2, 1/sqrt N], a
 ridge regression of one-hot labels Y predicts F F'WY. Without a set g of rows it predicts for them, by Woodbury's
-identity, F_g (I - F_g'W_g F_g)^-1 (F'WY - F_g'W_g Y_g), which equals Y_g - (I - F_g F_g'W_g)^-1 (Y_g - F_g F'WY)
-(Allen's PRESS, 1974): whichever has the smaller matrix is solved. So a wrong label does not support itself, at
-the cost of one eigendecomposition.
+identity, F_g (I - F_g'W_g F_g)^-1 (F'WY - F_g'W_g Y_g), which equals Y_g - Z (Y_g - F_g F'WY) with
+Z = (I - F_g F_g'W_g)^-1 (Allen's PRESS, 1974): whichever has the smaller matrix is solved. So a wrong label does not
+support itself, at the cost of one eigendecomposition.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -38,7 +38,7 @@ class LeaveOneOut:
 
     confidence = softmax(temperature * prediction); ridge and temperature are those of two grids under which the given
     labels are likeliest, over a spread sample; a grid goes on beyond `RIDGES` or `TEMPERATURES` where its end is the
-    likeliest. A set of g rows costs D^2 g where it is larger than D, and g^3 where it is not.
+    likeliest. A set of g rows costs D^2 g where it is larger than D, and g^2 D where it is not.
 
     Args:
         groups: (N,); rows of one group are left out together, or duplicates would predict each other.
@@ -113,7 +113,7 @@ class LeaveOneOut:
             rows = rows[:: max(1, len(rows) // (most or len(rows)))]
             predictions = self._features(rows) @ self._weights_without(together)
         else:
-            predictions = self._predict_without(rows)
+            predictions = self._leave_set_out(rows, rows)[1] @ self._weights
         predictions[:, label] = -np.inf
         return rows, softmax(self.temperature * predictions).astype(np.float32)
 
@@ -144,11 +144,9 @@ class LeaveOneOut:
         self._solve(ridge)
         losses = dict.fromkeys(TEMPERATURES, 0.0)
         asked: Sequence[float] = TEMPERATURES
-        blocks = list(self._blocks(rows))
-        kept = self._predict(rows) if len(blocks) == 1 else None  # all of them could be too many numbers
+        blocks = [(block, self._predict(block)) for block in self._blocks(rows)]
         while True:
-            for block in blocks:
-                predictions = self._predict(block) if kept is None else kept
+            for block, predictions in blocks:
                 own = np.arange(len(block)), self._labels[block]
                 for temperature in asked:
                     likely = softmax(temperature * predictions)[own].clip(min=1e-30)
@@ -179,31 +177,48 @@ class LeaveOneOut:
 
     def _predict(self, rows: Ids) -> Doubles:
         """(B, C) predictions for rows that were left out."""
-        features, own = self._features(rows), np.arange(len(rows))
+        features, given, sets = self._features(rows), self._labels[rows], self._set_of[rows]
         leverage = np.einsum("bd,bd->b", features, features) * self._parts[rows]
-        left_out: Doubles = features @ self._weights
-        left_out[own, self._labels[rows]] -= leverage
-        left_out /= (1 - leverage).clip(min=1e-9)[:, None]
-        sets = self._set_of[rows]
+        leverage[sets != _ALONE] = 0
+        small: list[tuple[Ids, Ids, Doubles]] = []
+        large: list[tuple[Ids, Doubles]] = []
         for number in np.unique(sets[sets != _ALONE]).tolist():
-            positions = np.flatnonzero(sets == number)
-            left_out[positions] = self._leave_set_out(number, rows[positions], features[positions])
+            positions, together = np.flatnonzero(sets == number), self._sets[number]
+            if len(together) > self._width or len(together) == len(self._labels):
+                large.append((positions, features[positions] @ self._weights_of_others(number)))
+            else:
+                solved, features[positions] = self._leave_set_out(together, rows[positions])
+                small.append((positions, together, solved))
+        left_out: Doubles = features @ self._weights
+        left_out[np.arange(len(rows)), given] -= leverage
+        left_out /= (1 - leverage).clip(min=1e-9)[:, None]
+        for positions, together, solved in small:
+            labels, of_set = np.unique(self._labels[together], return_inverse=True)
+            left_out[np.ix_(positions, labels)] -= solved @ (of_set[:, None] == np.arange(len(labels)))
+            left_out[positions, given[positions]] += 1
+        for positions, predictions in large:
+            left_out[positions] = predictions
         return left_out
 
-    def _leave_set_out(self, number: int, rows: Ids, features: Doubles) -> Doubles:
-        """(B, C) predictions for rows of a set that was left out, of which these are the features."""
-        together = self._sets[number]
-        if len(together) == len(self._labels):  # nothing is left to learn from
-            return np.zeros((len(rows), self.count))
-        is_large = len(together) > features.shape[1]
+    def _leave_set_out(self, together: Ids, rows: Ids) -> tuple[Doubles, Doubles]:
+        """(r, g) rows Z of (I - F_g F_g'W_g)^-1 and (r, D + 1) Z F_g, for r of the g ascending rows of a set."""
+        features = self._features(together)
+        kept = np.eye(len(together)) - features @ features.T * self._parts[together]
+        chosen = np.searchsorted(together, rows)
+        solved: Doubles = np.linalg.solve(kept.T, np.eye(len(together))[:, chosen]).T
+        return solved, solved @ features
+
+    def _weights_of_others(self, number: int) -> Doubles:
+        """(D + 1, C) weights of the regression without a set, kept until the next one."""
         if self._solved is None or self._solved[0] != number:
-            self._solved = number, (self._weights_without if is_large else self._predict_without)(together)
-            self._tell(0)
-        solved = self._solved[1]
-        return features @ solved if is_large else solved[np.searchsorted(together, rows)]
+            together = self._sets[number]
+            nothing_left = len(together) == len(self._labels)
+            others = np.zeros_like(self._weights) if nothing_left else self._weights_without(together)
+            self._solved = number, others
+        return self._solved[1]
 
     def _weights_without(self, together: Ids) -> Doubles:
-        """(D + 1, C) weights of the regression without a set."""
+        """(D + 1, C) weights of the regression without some rows."""
         kept, sums = np.eye(len(self._weights)), self._weights.T.copy()
         for rows in cut_rows(together, _ROWS_AT_ONCE):
             features = self._features(rows)
@@ -212,14 +227,6 @@ class LeaveOneOut:
             add_by_label(sums, -weighted, self._labels[rows])
             self._tell(0)
         return np.asarray(np.linalg.solve(kept, sums.T), dtype=np.float64)
-
-    def _predict_without(self, together: Ids) -> Doubles:
-        """(g, C) predictions for the rows of a set that was left out."""
-        features, labels = self._features(together), self._labels[together]
-        targets = (labels[:, None] == np.arange(self.count)).astype(np.float64)
-        kept = np.eye(len(together)) - features @ features.T * self._parts[together]
-        left_out: Doubles = targets - np.linalg.solve(kept, targets - features @ self._weights)
-        return left_out
 
 
 def beyond_grid(best: float, grid: Sequence[float], *, most: float) -> float | None:
