@@ -18,7 +18,14 @@ from index.arrays import NO_ID, Doubles, Floats, Ids, Labels, Mask
 from index.labels.gaussian_classes import GaussianClasses
 from index.labels.leave_one_out import LeaveOneOut
 from index.labels.noise_model import NoiseModel
-from index.labels.simulated_noise import ErrorCalibration, LabelScores, count_simulated, estimate_p_error, row_slices
+from index.labels.simulated_noise import (
+    ErrorCalibration,
+    LabelScores,
+    choose_top,
+    count_simulated,
+    estimate_p_error,
+    row_slices,
+)
 from index.labels.suggestions import LookAlikes, SuggestionScores
 from index.progress import Progress, no_progress
 from index.threads import single_threaded_blas
@@ -398,7 +405,6 @@ def _no_classes(count: int) -> tuple[Ids, Doubles]:
 def _choose_top(values: Floats | Doubles) -> tuple[Ids, Doubles]:
     """(B, 4) positions of the highest of (B, C) values, the best first, and these; `NO_ID` and 0 beyond C."""
     best, highest = _no_classes(len(values))
-    order = np.argsort(-values, axis=1, kind="stable")[:, :TOP_CLASSES]
-    best[:, : order.shape[1]] = order
-    highest[:, : order.shape[1]] = np.take_along_axis(values, order, axis=1)
+    positions, chosen = choose_top(values, count=TOP_CLASSES)
+    best[:, : positions.shape[1]], highest[:, : positions.shape[1]] = positions, chosen
     return best, highest

@@ -194,7 +194,8 @@ class LeaveOneOut:
         left_out /= (1 - leverage).clip(min=1e-9)[:, None]
         for positions, together, solved in small:
             labels, of_set = np.unique(self._labels[together], return_inverse=True)
-            left_out[np.ix_(positions, labels)] -= solved @ (of_set[:, None] == np.arange(len(labels)))
+            given_of_set = (of_set[:, None] == np.arange(len(labels))).astype(np.float64)
+            left_out[np.ix_(positions, labels)] -= solved @ given_of_set
             left_out[positions, given[positions]] += 1
         for positions, predictions in large:
             left_out[positions] = predictions
@@ -205,7 +206,7 @@ class LeaveOneOut:
         features = self._features(together)
         kept = np.eye(len(together)) - features @ features.T * self._parts[together]
         chosen = np.searchsorted(together, rows)
-        solved: Doubles = np.linalg.solve(kept.T, np.eye(len(together))[:, chosen]).T
+        solved: Doubles = np.asarray(np.linalg.solve(kept.T, np.eye(len(together))[:, chosen]).T, dtype=np.float64)
         return solved, solved @ features
 
     def _weights_of_others(self, number: int) -> Doubles:

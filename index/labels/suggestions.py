@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from index.arrays import Doubles, Floats, Ids, Labels
-from index.labels.simulated_noise import SIMULATED, ErrorCalibration, draw_labels, score_labels
+from index.labels.simulated_noise import SIMULATED, ErrorCalibration, choose_top, draw_labels, score_labels
 
 _BINS = 24  # number of bins of suggestions by confidence, with equally many simulated labels
 _NONE_SHARES = np.linspace(0, 1, 101)
@@ -21,10 +21,8 @@ _EPSILON = 1e-9
 def suggest_labels(confidences: Floats, labels: Labels) -> tuple[Labels, Floats]:
     """(B, k) most confident other labels than the (B, k) given, and that confidence among all others, 0..1."""
     rows = np.arange(len(labels))[:, None]
-    two = np.argpartition(confidences, -2, axis=1)[:, -2:]
-    swapped = confidences[rows[:, 0], two[:, 0]] > confidences[rows[:, 0], two[:, 1]]
-    two[swapped] = two[swapped][:, ::-1]
-    suggested = np.where(two[:, 1:] == labels, two[:, :1], two[:, 1:])
+    first, second = np.split(choose_top(confidences, count=2)[0], 2, axis=1)
+    suggested = np.where(first == labels, second, first)
     left = 1 - confidences[rows, labels]
     return suggested, (confidences[rows, suggested] / np.maximum(left, _EPSILON)).clip(max=1)
 
