@@ -11,22 +11,27 @@ being less likely. Unlike a regression's, the logarithms of these probabilities 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
 from index.arrays import Doubles, Floats, Ids, Labels, normalise_rows
-from index.labels.leave_one_out import Tell, add_by_label, cut_rows, softmax
+from index.labels.leave_one_out import Tell, add_by_label, cut_rows, find_least, log_softmax, softmax
 
 FOLDS = 10
 SHRINKAGES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # candidates for W, towards a sphere, in mean variances of a direction
-_TEMPERATURES = np.geomspace(0.02, 3, 28)
-_CHOOSING = 3  # folds by which shrinkage and temperature are chosen
+_TEMPERATURES = np.geomspace(0.02, 3, 28).tolist()
+CHOOSING = 3  # folds by which shrinkage and temperature are chosen
 _WIDTH = 512  # directions of the most variance that are looked at
 _ROWS_AT_ONCE = 4096
 _VALUES_AT_ONCE = 1 << 22  # confidences in memory
 _MOST_CHOOSING = 1 << 21  # confidences of a fold that choose
 _LEAST_SPREAD = 1e-4  # psi below which a direction tells no labels apart
+_LEAST_LOG = np.log(1e-12)  # of a probability
 _HALF_A_ROW = 0.5  # labels of less weight do not say how labels are spread
+
+Scored: TypeAlias = list[tuple[Doubles, Ids, Doubles]]
+"""(B, C) log likelihoods, with their (B,) rows and weights."""
 
 
 class GaussianClasses:
@@ -62,7 +67,7 @@ class GaussianClasses:
                 scores = np.zeros((len(rows), self._count))
                 if classes is not None:
                     scores = classes.log_likelihood(self._rows[rows].astype(np.float64))
-                yield rows, softmax(self.temperature * scores + self._prior).astype(np.float32)
+                yield rows, softmax(self.temperature * scores + self._prior)
                 self._tell(len(rows))
 
     def predict(self, features: Floats) -> Iterator[tuple[slice, Floats]]:
@@ -71,7 +76,7 @@ class GaussianClasses:
         for rows in self._cut(np.arange(len(features))):
             values = normalise_rows(features[rows])
             scores = classes.log_likelihood((values if self._axes is None else values @ self._axes).astype(np.float64))
-            yield slice(rows[0], rows[-1] + 1), softmax(self.temperature * scores + self._prior).astype(np.float32)
+            yield slice(rows[0], rows[-1] + 1), softmax(self.temperature * scores + self._prior)
 
     def _weigh(self, weights: Doubles, shrinkages: tuple[float, ...]) -> None:
         self._weights = weights
@@ -105,22 +110,29 @@ class GaussianClasses:
 
     def _choose(self, shrinkages: tuple[float, ...]) -> tuple[float, float]:
         """The shrinkage and the temperature of the lowest cross-entropy with the given labels of some folds."""
-        losses = np.zeros((len(shrinkages), len(_TEMPERATURES)))
-        for fold in range(min(_CHOOSING, self._folds)):
-            rows, sums = np.flatnonzero(self._fold_of == fold), self._without(fold)
-            most = max(1, _MOST_CHOOSING // self._count)
-            rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), most)).round().astype(np.int64)]
-            for number, shrinkage in enumerate(shrinkages):
-                classes = _fit(sums, shrinkage)
-                for some in self._cut(rows):
-                    scores = classes.log_likelihood(self._rows[some].astype(np.float64))
-                    own, parts = (np.arange(len(some)), self._labels[some]), self._weights[some] * self._balance[some]
-                    for position, temperature in enumerate(_TEMPERATURES):
-                        likely = softmax(temperature * scores + self._prior)[own].clip(min=1e-12)
-                        losses[number, position] -= float(np.log(likely) @ parts)
-                self._tell(0)
-        best, temperature = np.unravel_index(losses.argmin(), losses.shape)
-        return shrinkages[best], float(_TEMPERATURES[temperature])
+        best = (np.inf, 0.0, 0.0)
+        folds = []
+        for fold in range(min(CHOOSING, self._folds)):
+            rows = np.flatnonzero(self._fold_of == fold)
+            most = count_choosing(len(rows), self._count)
+            rows = rows[np.linspace(0, len(rows) - 1, most).round().astype(np.int64)]
+            folds.append((self._without(fold), rows, self._weights[rows] * self._balance[rows]))
+        for shrinkage in shrinkages:
+            scored = []
+            for sums, rows, parts in folds:
+                scored.append((_fit(sums, shrinkage).log_likelihood(self._rows[rows].astype(np.float64)), rows, parts))
+                self._tell(len(rows))
+
+            def find_loss(temperature: float, scored: Scored = scored) -> float:
+                loss = 0.0
+                for scores, rows, parts in scored:
+                    likely = log_softmax(temperature * scores + self._prior, self._labels[rows])
+                    loss -= float(likely.clip(min=_LEAST_LOG) @ parts)
+                return loss
+
+            loss, temperature = find_least(_TEMPERATURES, find_loss)
+            best = min(best, (loss, shrinkage, temperature))
+        return best[1:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +159,11 @@ class _Classes:
         along = (rows - self.middle) @ self.axes
         found: Doubles = along @ self.scaled.T - 0.5 * np.square(along) @ self.inverse.T + self.constant
         return found
+
+
+def count_choosing(images: int, count: int) -> int:
+    """Number of a fold's rows that choose shrinkage and temperature; `tell` is called with it for each shrinkage."""
+    return min(images, max(1, _MOST_CHOOSING // count))
 
 
 def _fit(sums: _Sums, shrinkage: float) -> _Classes:

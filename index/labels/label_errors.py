@@ -15,7 +15,8 @@ from functools import partial
 import numpy as np
 
 from index.arrays import NO_ID, Doubles, Floats, Ids, Labels, Mask
-from index.labels.gaussian_classes import GaussianClasses
+from index.labels import gaussian_classes, leave_one_out
+from index.labels.gaussian_classes import FOLDS, SHRINKAGES, GaussianClasses
 from index.labels.leave_one_out import LeaveOneOut
 from index.labels.noise_model import NoiseModel
 from index.labels.simulated_noise import (
@@ -152,7 +153,9 @@ class TwoPasses:
         p_right: Doubles | None = None,
         progress: Progress = no_progress,
     ) -> None:
-        done, total = 0, 2 * len(labels)
+        choosing = leave_one_out.count_choosing(len(labels), count) * (len(RIDGES) + 1)
+        of_folds = gaussian_classes.CHOOSING * gaussian_classes.count_choosing(len(labels) // FOLDS, count)
+        done, total = 0, 2 * len(labels) + choosing + of_folds * (len(SHRINKAGES) + 1)
 
         def tell(rows: int) -> None:
             nonlocal done

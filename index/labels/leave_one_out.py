@@ -23,6 +23,7 @@ _ROWS_AT_ONCE = 4096
 _VALUES_AT_ONCE = 1 << 22  # confidences in memory
 _MOST_CHOOSING = 1 << 23  # confidences that choose
 _LEAST_ROWS = 64
+_LEAST_LOG = np.log(1e-30)  # of a probability
 _ALONE = -1
 
 Tell: TypeAlias = Callable[[int], None]
@@ -104,7 +105,7 @@ class LeaveOneOut:
 
     def confidences(self, rows: Ids) -> Floats:
         """(B,) row numbers to (B, C) float32 confidences, which sum to 1."""
-        return softmax(self.temperature * self._predict(rows)).astype(np.float32)
+        return softmax(self.temperature * self._predict(rows))
 
     def confidences_unseen(self, label: int, *, most: int | None = None) -> tuple[Ids, Floats]:
         """(n,) rows of a label, `most` or more of many, and (n, C) float32 confidences without all of it."""
@@ -115,20 +116,20 @@ class LeaveOneOut:
         else:
             predictions = self._leave_set_out(rows, rows)[1] @ self._weights
         predictions[:, label] = -np.inf
-        return rows, softmax(self.temperature * predictions).astype(np.float32)
+        return rows, softmax(self.temperature * predictions)
 
     def predict(self, features: Floats) -> Floats:
         """(B, D) float32 of other images to (B, C) float32 confidences, from all rows."""
         rows = normalise_rows(features)
         along = self._scale_rows(rows if self._basis is None else rows @ self._basis)
-        return softmax(self.temperature * (along @ self._weights)).astype(np.float32)
+        return softmax(self.temperature * (along @ self._weights))
 
     def _blocks(self, rows: Ids) -> Iterator[Ids]:
         return cut_rows(rows, min(_ROWS_AT_ONCE, max(_LEAST_ROWS, _VALUES_AT_ONCE // self.count)))
 
     def _choose(self, ridges: Sequence[float]) -> tuple[float, float]:
         """The ridge and the temperature of the lowest cross-entropy with the given labels of some rows."""
-        size = min(len(self._labels), _SAMPLE, max(_LEAST_ROWS, _MOST_CHOOSING // self.count))
+        size = count_choosing(len(self._labels), self.count)
         rows = np.linspace(0, len(self._labels) - 1, size).round().astype(np.int64)
         rows = rows[np.argsort(self._set_of[rows], kind="stable")]
         found = {ridge: self._choose_temperature(ridge, rows) for ridge in ridges}
@@ -142,21 +143,26 @@ class LeaveOneOut:
     def _choose_temperature(self, ridge: float, rows: Ids) -> tuple[float, float]:
         """The lowest cross-entropy under a ridge, and its temperature."""
         self._solve(ridge)
-        losses = dict.fromkeys(TEMPERATURES, 0.0)
-        asked: Sequence[float] = TEMPERATURES
-        blocks = [(block, self._predict(block)) for block in self._blocks(rows)]
-        while True:
+        blocks = []
+        for block in self._blocks(rows):
+            blocks.append((block, self._predict(block)))
+            self._tell(len(block))
+
+        def find_loss(temperature: float) -> float:
+            loss = 0.0
             for block, predictions in blocks:
-                own = np.arange(len(block)), self._labels[block]
-                for temperature in asked:
-                    likely = softmax(temperature * predictions)[own].clip(min=1e-30)
-                    losses[temperature] = losses.get(temperature, 0.0) - float(np.log(likely) @ self._parts[block])
+                likely = log_softmax(temperature * predictions, self._labels[block]).clip(min=_LEAST_LOG)
+                loss -= float(likely @ self._parts[block])
                 self._tell(0)
-            best = min(losses, key=losses.__getitem__)
-            beyond = beyond_grid(best, sorted(losses), most=_MOST_TEMPERATURE)
+            return loss
+
+        grid = list(TEMPERATURES)
+        while True:
+            loss, best = find_least(grid, find_loss)
+            beyond = beyond_grid(best, grid, most=_MOST_TEMPERATURE)
             if beyond is None:
-                return losses[best], best
-            asked = (beyond,)
+                return loss, best
+            grid = sorted([*grid, beyond])
 
     def _solve(self, ridge: float) -> None:
         mean_variance = float(self._variances.sum()) / self._width
@@ -230,6 +236,32 @@ class LeaveOneOut:
         return np.asarray(np.linalg.solve(kept, sums.T), dtype=np.float64)
 
 
+def count_choosing(images: int, count: int) -> int:
+    """Number of rows that choose ridge and temperature; `tell` is called with it for each of the ridges."""
+    return min(images, _SAMPLE, max(_LEAST_ROWS, _MOST_CHOOSING // count))
+
+
+def find_least(grid: Sequence[float], find_loss: Callable[[float], float]) -> tuple[float, float]:
+    """The least loss over an ascending grid, and where; for a convex loss, such as a cross-entropy by temperature.
+
+    >>> find_least((1.0, 2.0, 3.0, 4.0), lambda value: (value - 2.9) ** 2)[1]
+    3.0
+    """
+    losses: dict[float, float] = {}
+
+    def loss_at(place: int) -> float:
+        value = grid[place]
+        if value not in losses:
+            losses[value] = find_loss(value)
+        return losses[value]
+
+    low, high = 0, len(grid) - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if loss_at(middle) <= loss_at(middle + 1) else (middle + 1, high)
+    return loss_at(low), grid[low]
+
+
 def beyond_grid(best: float, grid: Sequence[float], *, most: float) -> float | None:
     """Next value beyond a grid whose best value is at an end; None if it is inside, or at `most` or its inverse.
 
@@ -260,8 +292,16 @@ def cut_rows(rows: Ids, size: int) -> Iterator[Ids]:
     return (rows[start : start + size] for start in range(0, len(rows), size))
 
 
-def softmax(values: Doubles) -> Doubles:
-    """(B, C) logits to (B, C) shares, rows sum to 1."""
-    powers = np.exp(values - values.max(axis=1, keepdims=True))
-    softened: Doubles = powers / powers.sum(axis=1, keepdims=True)
-    return softened
+def log_softmax(values: Doubles, labels: Labels) -> Doubles:
+    """(B,) logarithms of the shares that (B, C) logits give to (B,) labels, in float64."""
+    values = values - values.max(axis=1, keepdims=True)
+    logs: Doubles = values[np.arange(len(labels)), labels] - np.log(np.exp(values).sum(axis=1))
+    return logs
+
+
+def softmax(values: Doubles) -> Floats:
+    """(B, C) logits to (B, C) float32 shares, rows sum to 1."""
+    powers: Floats = (values - values.max(axis=1, keepdims=True)).astype(np.float32)
+    np.exp(powers, out=powers)
+    powers /= powers.sum(axis=1, keepdims=True)
+    return powers

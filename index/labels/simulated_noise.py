@@ -74,14 +74,14 @@ def score_labels(confidences: Floats, labels: Labels) -> Doubles:
     )
 
 
-def choose_top(values: Floats | Doubles, *, count: int) -> tuple[Ids, Floats | Doubles]:
+def choose_top(values: Floats | Doubles, *, count: int) -> tuple[Ids, Doubles]:
     """(B, k) positions of the highest of (B, C) values, the best first, of equal ones the first; and these."""
     left, lines = values.copy(), np.arange(len(values))
     positions = np.empty((len(values), min(count, values.shape[1])), dtype=np.int64)
     for place in range(positions.shape[1]):
         positions[:, place] = left.argmax(axis=1)
         left[lines, positions[:, place]] = -np.inf
-    return positions, np.take_along_axis(values, positions, axis=1)
+    return positions, np.take_along_axis(values, positions, axis=1).astype(np.float64)
 
 
 class LabelScores:
