@@ -25,7 +25,7 @@ from retrieval_app.api.schemas import MAX_QUERIES, STRICT, Answer, By, FacetSele
 from retrieval_app.api.security.access import may
 from retrieval_app.api.security.rights import REVIEW, WRITE
 from retrieval_app.insights.answer import once_per_gallery
-from retrieval_app.insights.background import Computed
+from retrieval_app.insights.background import Computed, Name
 from retrieval_app.insights.facet_filters import Facets, count_facets
 from retrieval_app.insights.map_layout import MapLayout
 from retrieval_app.insights.quality import Quality
@@ -42,11 +42,15 @@ _find_problems = once_per_gallery(find_problems)  # seconds where there are many
 
 
 class Computing(Answer):
-    """A result that is being computed: ask again; a `total` of 0 is not known yet."""
+    """A result that is being computed: ask again; a `total` of 0 is not known yet.
+
+    Where another result is computed first, `behind` names it, and `done` and `total` are its own.
+    """
 
     state: Literal["computing"]
     done: int
     total: int
+    behind: Name | None
 
 
 class Failed(Answer):
@@ -296,7 +300,8 @@ def _read_clusters(gallery: Gallery, ids: Sequence[int]) -> dict[str, Any]:
 def send_unready(context: RequestContext, computed: Computed[Any]) -> Response | dict[str, Any]:
     """The response for a result that is not computed."""
     if computed.state == "computing":
-        return write(Computing, {"state": "computing", "done": computed.done, "total": computed.total}, status=202)
+        far = {"done": computed.done, "total": computed.total, "behind": computed.behind}
+        return write(Computing, {"state": "computing", **far}, status=202)
     message = computed.message or "there is nothing to compute it from"
     if computed.message is not None and not context.folders:
         message = _FAILED  # what went wrong may name folders of the machine

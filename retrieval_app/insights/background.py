@@ -50,6 +50,7 @@ class Computed(Generic[Value]):
     value: Value | None = None  # once it is ready, and may be None then too
     done: int = 0
     total: int = 0  # 0 where it is not known
+    behind: Name | None = None  # result that is computed first, whose `done` and `total` these are
     message: str | None = None
 
 
@@ -104,6 +105,7 @@ class Insights:
         self._changed = threading.Condition()
         self._line = PriorityQueue[tuple[int, Name | None]]()
         self._worker: threading.Thread | None = None
+        self._running: Name | None = None
         self._closed = False
         self._seen: Decisions = {}  # decisions of the last update of the label issues
         self._calibration: ErrorCalibration | None = None  # calibration before any decision
@@ -127,7 +129,11 @@ class Insights:
                     return Computed("failed", message=_NOT_SERVED)
                 self._begin(name)
             assert task.computed is not None
-            return task.computed
+            running = self._running
+            if not task.is_computing or task.computed.total or running in (None, name):
+                return task.computed
+            first = self._tasks[running].computed or task.computed
+            return replace(task.computed, behind=running, done=first.done, total=first.total)
 
     def follow(self, gallery: Gallery) -> None:
         """Compute from other decisions about the labels of the same version from now on."""
@@ -240,8 +246,9 @@ class Insights:
             if task.computed is not None and task.computed.state == "ready":
                 return task.computed.value
             gallery = self._gallery
-        before = task.computing()
+        before, waiting = task.computing(), self._running
         self._set(task, before)  # also what only another result asks for
+        self._running = name
         began, least_s = monotonic(), RETRY_S
         try:
             found: Computed[Any] = Computed("ready", self._load_or_compute(name, gallery))
@@ -255,6 +262,8 @@ class Insights:
         except Exception:  # always release those that wait
             found = Computed("failed", before.value, message=_MISTAKE)
             logger.exception("%s cannot be computed", name)
+        finally:
+            self._running = waiting
         task.retry_at = monotonic() + max(least_s, _RETRY_TIMES * (monotonic() - began))
         self._set(task, found)
         return found.value

@@ -1171,6 +1171,8 @@ export interface components {
         /**
          * Computing
          * @description A result that is being computed: ask again; a `total` of 0 is not known yet.
+         *
+         *     Where another result is computed first, `behind` names it, and `done` and `total` are its own.
          */
         Computing: {
             /**
@@ -1182,6 +1184,8 @@ export interface components {
             done: number;
             /** Total */
             total: number;
+            /** Behind */
+            behind: ("calibration" | "duplicates" | "label_issues" | "updated_issues" | "quality" | "map" | "words") | null;
         };
         /**
          * ConfusedClasses

@@ -17,7 +17,7 @@ from tests.retrieval_app.review.test_jobs import picture
 
 def wait_for(client: TestClient, path: str) -> dict[str, Any]:
     while (response := client.get(path)).status_code == 202:
-        assert response.json().keys() == {"state", "done", "total"}
+        assert response.json().keys() == {"state", "done", "total", "behind"}
         time.sleep(0.05)
     assert response.status_code == 200
     answer: dict[str, Any] = response.json()

@@ -106,7 +106,7 @@ def test_the_first_call_begins(labelled: Gallery, insights: Insights, monkeypatc
     assert insights.duplicates.state == "computing"
     assert held.begun.wait(_PATIENCE)
     assert insights.duplicates == Computed("computing", done=1, total=4)
-    assert insights.quality == Computed("computing")  # waits for its turn
+    assert insights.quality == Computed("computing", done=1, total=4, behind="duplicates")
     held.go_on.set()
     assert insights.wait("quality", timeout=_PATIENCE).state == "ready"
     assert insights.duplicates.state == "ready"

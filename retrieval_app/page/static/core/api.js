@@ -77,12 +77,12 @@ export async function post(path, body, {signal, params} = {}) {
 export const remove = async (path, params) => readJson(await ask(address(path, params), {method: 'DELETE'}));
 
 /**
- * GET what the server has to compute first: `onProgress({done, total})` is called until it is ready.
+ * GET what the server has to compute first: `onProgress({done, total, behind})` is called until it is ready.
  *
  * @template {string} Path
  * @param {Path} path
  * @param {ParametersOf<Path, 'get'>} [params]
- * @param {Stoppable & {onProgress?: (progress: {done: number, total: number}) => void}} options
+ * @param {Stoppable & {onProgress?: (progress: {done: number, total: number, behind: string | null}) => void}} options
  * @returns {Promise<AnswerOf<Path, 'get'>>}
  */
 export async function getReady(path, params, {signal, onProgress = () => {}} = {}) {
@@ -90,7 +90,7 @@ export async function getReady(path, params, {signal, onProgress = () => {}} = {
     const answer = /** @type {any} */ (await get(path, params, {signal}));
     if (answer?.state === 'failed') throw new ApiError(answer.message, {code: 'failed'});
     if (answer?.state !== 'computing' && answer?.state !== 'waiting') return answer;
-    onProgress({done: answer.done ?? 0, total: answer.total ?? 0});
+    onProgress({done: answer.done ?? 0, total: answer.total ?? 0, behind: answer.behind ?? null});
     await pause(POLL_MILLISECONDS[Math.min(turn, POLL_MILLISECONDS.length - 1)], signal);
   }
 }

@@ -5,6 +5,17 @@ import {button, count, icon, make, percent, refill, sentence} from './dom.js';
 
 const WAITING = 'Waiting for its turn';
 
+/** What is computed first, by its name in the API. @type {Record<string, string>} */
+const FIRST = {
+  calibration: 'Calibration first',
+  duplicates: 'Near-duplicates first',
+  label_issues: 'Label issues first',
+  updated_issues: 'Label issues first',
+  quality: 'Quality first',
+  map: 'Map first',
+  words: 'Words first',
+};
+
 /**
  * A box in place of content: `notice({icon: 'photo', title, text}, button, …)`.
  *
@@ -58,12 +69,18 @@ export async function awaitReady(place, path, {params, what, why, drawing = 'cha
   const words = make('p.small.figures', WAITING);
   const box = make('div.notice', icon(drawing, 28), make('h2', what), make('p', why), track, words, drawMeanwhile());
   const shown = setTimeout(() => refill(place, box), 250); // what is ready at once shows no progress
-  const left = makeEstimate();
+  let left = makeEstimate();
+  /** @type {string | null} */
+  let now = null;
   try {
     return await getReady(path, params, {
       signal,
-      onProgress: ({done, total}) => {
-        if (total > 0) {
+      onProgress: ({done, total, behind}) => {
+        if (behind !== now) [now, left] = [behind, makeEstimate()];
+        if (behind) {
+          const far = total > 0 ? [percent(done / total), left(done / total)] : [];
+          words.textContent = [FIRST[behind], ...far].filter(Boolean).join(' · ');
+        } else if (total > 0) {
           track.style.setProperty('--share', String(done / total));
           track.setAttribute('aria-valuenow', String(Math.round((100 * done) / total)));
           words.textContent = [percent(done / total), left(done / total)].filter(Boolean).join(' · ');
