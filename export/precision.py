@@ -191,6 +191,7 @@ def _convert(
     def sort_by_cost(names: Sequence[str], count: int) -> list[list[str]]:
         """Groups of layers that follow each other, those first that change embeddings most."""
         groups = [list(group) for group in np.array_split(np.array(names), count) if len(group)]
+        judge.expect(_SOME, models=len(groups))
         return sorted(groups, key=lambda group: judge.cosine(converter.convert(leave=without(group))))
 
     def without(group: Sequence[str]) -> list[str]:
@@ -198,11 +199,9 @@ def _convert(
 
     groups, left = sort_by_cost(converter.layers, _GROUPS), list[str]()
     worst = [name for name in converter.layers if name in {*groups[0], *(groups[1] if len(groups) > 1 else ())}]
-    for part in sort_by_cost(worst, _PARTS):
+    for part in [*sort_by_cost(worst, _PARTS), *groups[2:-1]]:
         left += part
-        yield converter.convert(leave=left), len(left)
-    for group in groups[2:-1]:
-        left += group
+        judge.expect(MEASURED)
         yield converter.convert(leave=left), len(left)
 
 
@@ -211,11 +210,16 @@ class _Judge:
 
     def __init__(self, model: Path, pixels: Pixels, labels: Labels, *, progress: Progress) -> None:
         self._pixels, self._labels, self._progress = pixels, labels, progress
+        self._done, self._total = 0, 2 * len(pixels)
         embedder = Embedder(model, backend=USUAL_BACKEND)
         self.contract = embedder.contract
         self._outputs = tuple(self.contract.widths)
         self._expected = self._embed(embedder, len(pixels))
         self._hits = {name: find_own_label(vectors, labels) for name, vectors in self._expected.items()}
+
+    def expect(self, images: int, *, models: int = 1) -> None:
+        """Add images, of which some may be missing, by each of further models to the total of the progress."""
+        self._total += models * min(images, len(self._pixels))
 
     def compare(self, proto: onnx.ModelProto, *, float_layers: int) -> tuple[MeasuredPrecision, float]:
         """Recall@1 and cosine of a model, and the loss of Recall@1 that is beyond chance; of two outputs the worse.
@@ -260,7 +264,8 @@ class _Judge:
             batch = self._pixels[start : min(start + _BATCH, count)]
             for name in self._outputs:
                 parts[name].append(embedder.with_outputs(name).embed_batch(batch))
-            self._progress(start + len(batch), count)
+            self._done += len(batch)
+            self._progress(self._done, max(self._done, self._total))
         return {name: np.concatenate(vectors) for name, vectors in parts.items()}
 
 
