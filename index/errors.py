@@ -47,6 +47,7 @@ EXTRAS = {
     "pymilvus": "cluster",
     "openvino": "fast",
     "rapidocr": "ocr",
+    "watchfiles": "watch",
     "cv2": "ocr",
 }
 """By the name that is imported."""

@@ -49,8 +49,8 @@ FROM found f WHERE {_SAME_FILE} AND i.reason IS NOT '{REMOVED}' AND (
     f.reason IS NOT NULL AND NOT (i.status = 'skipped' AND i.reason IS f.reason AND i.detail IS f.detail)
     OR NOT ({_SAME_STATE})
     OR i.status = 'skipped' AND f.reason IS NULL AND i.reason != '{SKIPPED_IF}'
-        AND i.source NOT IN (SELECT source FROM retried)
-    OR ? AND i.status IN ('indexed', 'duplicate') AND i.sha256 IS NOT NULL
+        AND iif(?1 IS NULL, i.source NOT IN (SELECT source FROM retried), i.id IN (SELECT value FROM json_each(?1)))
+    OR ?2 AND i.status IN ('indexed', 'duplicate') AND i.sha256 IS NOT NULL
 )
 """
 _GONE = """
@@ -74,11 +74,12 @@ def record_scan(
     scanned: Sequence[int],
     restore: bool = False,
     thorough: bool = False,
+    retry: Sequence[int] | None = None,
 ) -> None:
     """Update the rows by a scan of some sources, given as (source, item); rows it misses stay until `drop_vanished`.
 
     Changed items are pending with their old hash, to be confirmed; with `thorough`, all that were read. New ones are
-    pending, and so are, once, skipped ones. Those skipped by another condition than `SKIP_SETTING` get new ids. With
+    pending, and so are, once, skipped ones, or those of `retry`, by their ids, alone. Those skipped by another condition than `SKIP_SETTING` get new ids. With
     `restore`, removed items come back. An item of several sources belongs to one not scanned, or to the first.
     """
     sources = catalog.sources()
@@ -95,7 +96,7 @@ def record_scan(
         )
         if roots:
             _leave_to_owners(catalog, roots, restore=restore)
-        _merge_found(catalog, restore=restore, thorough=thorough)
+        _merge_found(catalog, restore=restore, thorough=thorough, retry=retry)
     catalog.has_scan, catalog.restores = True, restore
     if (where := catalog.skip_condition()) is not None:
         check_names(where, catalog.connection, has_decided=False)
@@ -121,7 +122,7 @@ def _leave_to_owners(catalog: CatalogWriter, roots: Mapping[int, str], *, restor
     )
 
 
-def _merge_found(catalog: CatalogWriter, *, restore: bool, thorough: bool) -> None:
+def _merge_found(catalog: CatalogWriter, *, restore: bool, thorough: bool, retry: Sequence[int] | None) -> None:
     execute = catalog.connection.execute
     if catalog.setting(TEXTS_SETTING) is not None:
         check_no_texts(catalog, "found")
@@ -134,8 +135,9 @@ def _merge_found(catalog: CatalogWriter, *, restore: bool, thorough: bool) -> No
         )
     # Ids are never reused: a row whose bytes may be others now, or that was removed, gets a new one.
     catalog.renew_where(f"id IN (SELECT i.id FROM images i, found f WHERE {_SAME_FILE} AND ({_RENEWED}))", (restore,))
-    execute(_UPDATE_STATE, (thorough,))
-    execute("INSERT INTO retried SELECT source FROM rescanned WHERE true ON CONFLICT DO NOTHING")
+    execute(_UPDATE_STATE, (None if retry is None else json.dumps(list(retry)), thorough))
+    if retry is None:
+        execute("INSERT INTO retried SELECT source FROM rescanned WHERE true ON CONFLICT DO NOTHING")
     execute(
         "UPDATE images AS i SET label = f.label, metadata = f.metadata FROM found f "
         f"WHERE {_SAME_FILE} AND (i.label IS NOT f.label OR i.metadata IS NOT f.metadata)"

@@ -1,6 +1,7 @@
 """Identity and lock of a gallery: whether a folder is one, and the lock that one writer holds."""
 
 import logging
+import math
 import os
 import secrets
 import time
@@ -59,9 +60,8 @@ def _take_lock(descriptor: int, shown: str, *, wait_s: float, begin_step: BeginS
         waiting(0, 0)
         if waited >= _SILENT_S and not is_logged:
             is_logged = True
-            logger.warning(
-                "%s: another process is writing this gallery; waiting for it, %g seconds at most", shown, wait_s
-            )
+            limit = f", {wait_s:g} seconds at most" if math.isfinite(wait_s) else ""
+            logger.warning("%s: another process is writing this gallery; waiting for it%s", shown, limit)
         time.sleep(min(_LOOK_S, wait_s - waited))
 
 

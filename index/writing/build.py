@@ -121,12 +121,14 @@ def update_gallery(
     thorough: bool = False,
     skip_if: Condition | None = None,
     ocr: bool | None = None,
+    retry: Sequence[int] | None = None,
     **run: Unpack[RunOptions],
 ) -> BuildReport:
     """Scan a gallery's sources again, and finish stopped work.
 
     `roots` are new locations of moved sources, by the old ones; the key None stands for the only source. With
-    `thorough`, the bytes of every item are compared, not only where size or time changed. `ocr` as of `build_gallery`.
+    `thorough`, the bytes of every item are compared, not only where size or time changed. `ocr` as of `build_gallery`. Skipped
+    items are tried again: all, or those of `retry`, by their ids, alone.
     """
     if ocr:
         require_ocr()
@@ -145,7 +147,7 @@ def update_gallery(
             found = scan_sources(
                 catalog, list(sources), labels=labels, trust=not thorough, ask=not thorough, progress=scanning
             )
-            record_scan(catalog, found, scanned=list(sources), thorough=thorough)
+            record_scan(catalog, found, scanned=list(sources), thorough=thorough, retry=retry)
             for source in emptied_sources(catalog):  # whose disk may not be there
                 if not source.is_one_item:
                     raise _lost_source(source, gallery, "nothing is left in it")

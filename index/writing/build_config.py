@@ -30,6 +30,25 @@ class BuildConfig:
         check_fields(self)
 
 
+@dataclass(frozen=True, slots=True)
+class WatchConfig:
+    """Watching the folders of a gallery."""
+
+    scan_every: float = option(
+        300.0,
+        "Seconds between two scans of all sources, which find what no notice told of.",
+        metavar="SECONDS",
+        at_least=1,
+        at_most=86_400,
+    )
+    notices: bool = option(True, "Use the system's notices of changed files too (extra `watch`).")
+    quiet_s: float = 2.0  # without a change, before an update begins
+    most_s: float = 30.0  # from the first change to its update, while more follow
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
 class RunOptions(TypedDict, total=False):
     """Arguments of functions that write a gallery; `wait_s` limits the wait for another process that writes it."""
 
