@@ -81,7 +81,7 @@ def watch(*, gallery: Path, no_cache: bool, until_eof: bool, as_json: bool, **op
         threading.Thread(target=_end_with_input, daemon=True).start()
     os.nice(_NICE)
     try:
-        say("watching; Ctrl-C ends it")
+        say("watching" if until_eof else "watching; Ctrl-C ends it")
         for report in watch_gallery(gallery, update=update, config=watching, say=say):
             say(_describe_version(report))
             if as_json:

@@ -6,6 +6,7 @@ from typing import Any
 
 from index.config_fields import check_fields, option
 from index.errors import InputError
+from index.writing.build_config import WatchConfig
 from retrieval_app.api.security.addresses import check_host, check_origins, check_proxies, check_root_path, is_loopback
 from retrieval_app.api.security.rate_limits import RateConfig
 from retrieval_app.api.security.rights import check_gallery_name
@@ -96,7 +97,13 @@ class ServeOptions:
         "Add a line of JSON to this file for every request, without what people typed; - is standard output.",
         metavar="FILE|-",
     )
+    watch: bool = option(
+        False,
+        "Keep the galleries up to date while their folders change, as `retrieval index watch` does, in a process "
+        "of low priority for each.",
+    )
     audit: Path | None = None
+    watching: WatchConfig = field(default_factory=WatchConfig)
     limits: ServingConfig = field(default_factory=ServingConfig)
     connections: ConnectionConfig = field(default_factory=ConnectionConfig)
     rates: RateConfig = field(default_factory=RateConfig)

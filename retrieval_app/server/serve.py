@@ -1,9 +1,15 @@
 """`retrieval serve`: opens galleries, listens, and runs until interrupted. Needs the extra `ui`."""
 
 import errno
+import logging
+import os
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from index.errors import InputError, MissingDependencyError
 from index.telemetry import switch_off_telemetry
@@ -11,9 +17,13 @@ from index.text import printable_path
 from index.versions.versions import find_version
 from retrieval_app.server.options import ServeOptions
 
+logger = logging.getLogger(__name__)
+
 _ELSEWHERE = {"0.0.0.0": (socket.AF_INET, "192.0.2.1", "127.0.0.1"), "::": (socket.AF_INET6, "2001:db8::1", "::1")}
 """Hosts that stand for all addresses: their family, an unused address, and that of the machine itself."""
 _DISCARD_PORT = 9
+_WATCH = (sys.executable, "-P", "-m", "retrieval_app", "index", "watch")
+_PAUSE_S = 30.0  # before a watching process that has ended is started again
 
 
 def serve_gallery(options: ServeOptions, *, on_ready: Callable[[str, str], None] = lambda *_: None) -> None:
@@ -40,10 +50,50 @@ def serve_gallery(options: ServeOptions, *, on_ready: Callable[[str, str], None]
         def report() -> None:
             on_ready(url, url if options.token is None else f"{url}?code={make_code(options)}")
 
-        with open_server_app(options) as served_app, suppress(KeyboardInterrupt):  # the usual way to end it
+        with open_server_app(options) as served_app, _watching(options), suppress(KeyboardInterrupt):  # its usual end
             run_server(
                 served_app.app, listener=listener, on_ready=report, on_end=served_app.end, limits=options.connections
             )
+
+
+@contextmanager
+def _watching(options: ServeOptions) -> Iterator[None]:
+    """Keep the galleries up to date, where that is wanted, by processes of `retrieval index watch`."""
+    ended, running = threading.Event(), dict[Path, subprocess.Popen[bytes]]()
+    flags = [f"--scan-every={options.watching.scan_every}", *["--no-notices"][options.watching.notices :]]
+    paths = os.pathsep.join(place for place in sys.path if os.path.isabs(place))  # never the working folder
+
+    def supervise(gallery: Path) -> None:
+        command = [*_WATCH, str(gallery.absolute()), "--until-eof", *flags]
+        while not ended.is_set():
+            running[gallery] = subprocess.Popen(  # in a session of its own, without the terminal's signals
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": paths},
+                start_new_session=True,
+            )
+            status = running[gallery].wait()
+            if not ended.is_set():
+                logger.error("%s: watching ended with status %d; it begins again", printable_path(gallery), status)
+                ended.wait(_PAUSE_S)
+
+    threads = [
+        threading.Thread(target=supervise, args=(served.path,), name="watching")
+        for served in options.galleries
+        if options.watch
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        for thread in threads:
+            while thread.is_alive():
+                for process in list(running.values()):
+                    process.kill()  # which loses nothing
+                thread.join(0.1)
 
 
 def listen(host: str, port: int) -> socket.socket:
