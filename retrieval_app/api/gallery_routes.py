@@ -114,6 +114,7 @@ class GalleryFacts(Answer):
     folder: str | None = Field(description="on the machine; null for visitors who see no folders of it")
     version: str
     images: int
+    next_id: int = Field(description="the least id that no image had yet: `id >= N` later finds what was added since")
     embedding_dim: int
     similarity: list[By] = Field(description="kinds of similarity that searches can use")
     model: ModelFacts
@@ -193,6 +194,7 @@ def _read_facts(gallery: Gallery) -> dict[str, Any]:
     return {
         "version": gallery.version,
         "images": gallery.count,
+        "next_id": manifest.next_id,
         "embedding_dim": manifest.embedding_dim,
         "similarity": manifest.similarity,
         "model": {

@@ -4,7 +4,7 @@
 // called once, when it is first shown. Changes of state while it is shown: `onState`.
 
 import {button, count, icon, make, refill} from './core/dom.js';
-import {gallery, get} from './core/api.js';
+import {gallery, get, withGallery} from './core/api.js';
 import {showKeys} from './core/keys.js';
 import {notice} from './core/loading.js';
 import {applySavedTheme, themeButton} from './core/theme.js';
@@ -36,6 +36,7 @@ export function start(element) {
   showView(readState());
   welcome(frame.querySelector('.views'), {dismissed: () => panelOf(shown).focus({preventScroll: true})});
   gallery().then(showFacts, toastError);
+  addEventListener('gallery-changed', () => withGallery(showFacts));
 }
 
 /** End the session on the server; what comes next is the page that asks for a token. */

@@ -1420,6 +1420,11 @@ export interface components {
             version: string;
             /** Images */
             images: number;
+            /**
+             * Next Id
+             * @description the least id that no image had yet: `id >= N` later finds what was added since
+             */
+            next_id: number;
             /** Embedding Dim */
             embedding_dim: number;
             /**

@@ -133,6 +133,16 @@ export function gallery() {
   return described;
 }
 
+/** Its facts now; another version than before is told as 'gallery-changed'. */
+export async function newestGallery() {
+  const before = await gallery();
+  const facts = await get('gallery');
+  if (facts.version === before.version) return before;
+  described = Promise.resolve(facts);
+  dispatchEvent(new Event('gallery-changed'));
+  return facts;
+}
+
 /** Facts of the gallery where a failure may be ignored: the frame shows it. @param {(facts: GalleryFacts) => void} use */
 export const withGallery = use => gallery().then(use, () => {});
 

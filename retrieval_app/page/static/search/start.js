@@ -1,17 +1,20 @@
 // The start page: a place for photos, some images of the gallery to start from, and its problems.
 
 import {button, count, make, refill, shownText} from '../core/dom.js';
-import {get, getReady, withGallery} from '../core/api.js';
+import {gallery, get, getReady, newestGallery, withGallery} from '../core/api.js';
+import {keep, readKept} from '../core/kept.js';
 import {searchByWords} from './query_changes.js';
 import {reloadAfterDecisions} from '../core/decided.js';
 import {thumb} from '../core/thumbs.js';
-import {linkTo} from '../core/url_state.js';
+import {linkTo, readState} from '../core/url_state.js';
 import {makeAddressLine, makeDrop} from './upload.js';
 
 const SAMPLES = 12;
 const SHOWN_WORDS = 16;
 const OFFERED_WORDS = 300; // while someone types
 const MOST_COUNTED = 20_000; // images whose duplicates and label issues are computed before a user opens their view
+const LOOK_MILLISECONDS = 5000;
+const IDLE_MILLISECONDS = 3_600_000; // after which an unused page asks no more, so that its session ends
 const MOST_KINDS = 3; // of image problems that are named
 const randomSeed = () => Math.floor(Math.random() * 1e6);
 
@@ -21,7 +24,9 @@ export function makeStart({sent, search}) {
     ? 'Choose or take a photo. Several at once make one search.'
     : 'Drop photos here, click to choose, or paste. Several at once make one search.';
   const strip = make('ul.samples', [Array.from({length: SAMPLES}, () => make('li.skeleton'))]);
+  const added = makeAdded();
   const element = make('section', {class: 'start', 'aria-labelledby': 'start-title'}, [
+    added.element,
     make('div.start-ask', [makeDrop({title: 'Find images like yours', hint, sent}), makeAddressLine({sent})]),
     make('div.start-samples', [
       make('div.row.nowrap', [
@@ -50,7 +55,54 @@ export function makeStart({sent, search}) {
     }
   }
 
-  return {element, load: () => loaded || load(0)};
+  return {
+    element,
+    load: () => {
+      added.look(loaded ? newestGallery : gallery);
+      return loaded || load(0);
+    },
+  };
+}
+
+/** Images that were added since a visitor looked last, as a link to them; the browser keeps when that was. */
+function makeAdded() {
+  const element = make('p', {class: 'start-added', role: 'status', hidden: true});
+  let usedAt = Date.now();
+  for (const kind of ['pointermove', 'keydown']) addEventListener(kind, () => (usedAt = Date.now()), {passive: true});
+  const look = async (ask = newestGallery) => {
+    const facts = await ask().catch(() => null);
+    if (!facts) return;
+    const key = `seen ${location.pathname} ${facts.name}`;
+    const [next, at] = (readKept(key) ?? '').split(' ').map(Number);
+    const where = `id >= ${next}`;
+    const isNew = next < facts.next_id; // a gallery that was built anew begins with smaller ids
+    const total = isNew
+      ? await get('images', {where, limit: 1}).then(
+          page => page.total,
+          () => 0,
+        )
+      : 0;
+    const see = () => {
+      keep(key, `${facts.next_id} ${Date.now()}`);
+      element.hidden = true;
+    };
+    if (!total) return see();
+    const text = `${count(total, 'new image')} since ${shownTime(at)}`;
+    if (element.textContent !== text)
+      refill(element, make('a', {href: linkTo({filters: [where]}), onclick: see}, text));
+    element.hidden = false;
+  };
+  const isShown = () => !document.hidden && readState().view === 'search' && !element.parentElement?.hidden;
+  setInterval(() => isShown() && Date.now() - usedAt < IDLE_MILLISECONDS && look(), LOOK_MILLISECONDS);
+  return {element, look};
+}
+
+/** "10:42" of today, "28 Nov, 10:42" of another day. */
+function shownTime(milliseconds) {
+  const time = new Date(milliseconds);
+  const clock = /** @type {const} */ ({hour: '2-digit', minute: '2-digit', hourCycle: 'h23'});
+  const isToday = time.toDateString() === new Date().toDateString();
+  return time.toLocaleString('en-GB', isToday ? clock : {day: 'numeric', month: 'short', ...clock});
 }
 
 /** Words that the gallery has learnt, as buttons, and offered to whoever types into the text box. */
