@@ -69,32 +69,28 @@ function makeAdded() {
   const element = make('p', {class: 'start-added', role: 'status', hidden: true});
   let usedAt = Date.now();
   for (const kind of ['pointermove', 'keydown']) addEventListener(kind, () => (usedAt = Date.now()), {passive: true});
-  const look = async (ask = newestGallery) => {
-    const facts = await ask().catch(() => null);
-    if (!facts) return;
+  const look = async ask => {
+    const facts = await ask();
     const key = `seen ${location.pathname} ${facts.name}`;
     const [next, at] = (readKept(key) ?? '').split(' ').map(Number);
     const where = `id >= ${next}`;
-    const isNew = next < facts.next_id; // a gallery that was built anew begins with smaller ids
-    const total = isNew
-      ? await get('images', {where, limit: 1}).then(
-          page => page.total,
-          () => 0,
-        )
-      : 0;
+    // A gallery that was built anew begins with smaller ids.
+    const total = next < facts.next_id ? (await get('images', {where, limit: 1})).total : 0;
     const see = () => {
       keep(key, `${facts.next_id} ${Date.now()}`);
       element.hidden = true;
     };
-    if (!total) return see();
+    if (total === 0) return see();
     const text = `${count(total, 'new image')} since ${shownTime(at)}`;
-    if (element.textContent !== text)
+    if (element.textContent !== text) {
       refill(element, make('a', {href: linkTo({filters: [where]}), onclick: see}, text));
+    }
     element.hidden = false;
   };
+  const tryLook = ask => look(ask).catch(() => {}); // the frame shows what failed
   const isShown = () => !document.hidden && readState().view === 'search' && !element.parentElement?.hidden;
-  setInterval(() => isShown() && Date.now() - usedAt < IDLE_MILLISECONDS && look(), LOOK_MILLISECONDS);
-  return {element, look};
+  setInterval(() => isShown() && Date.now() - usedAt < IDLE_MILLISECONDS && tryLook(newestGallery), LOOK_MILLISECONDS);
+  return {element, look: tryLook};
 }
 
 /** "10:42" of today, "28 Nov, 10:42" of another day. */
