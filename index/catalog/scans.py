@@ -79,8 +79,9 @@ def record_scan(
     """Update the rows by a scan of some sources, given as (source, item); rows it misses stay until `drop_vanished`.
 
     Changed items are pending with their old hash, to be confirmed; with `thorough`, all that were read. New ones are
-    pending, and so are, once, skipped ones, or those of `retry`, by their ids, alone. Those skipped by another condition than `SKIP_SETTING` get new ids. With
-    `restore`, removed items come back. An item of several sources belongs to one not scanned, or to the first.
+    pending, and so are skipped ones: once, or those of `retry`, by their ids, alone. Those skipped by another condition
+    than `SKIP_SETTING` get new ids. With `restore`, removed items come back. An item of several sources belongs to one
+    not scanned, or to the first.
     """
     sources = catalog.sources()
     roots = {number: source.root for number, source in sources.items()} if may_overlap(sources.values()) else {}

@@ -127,8 +127,8 @@ def update_gallery(
     """Scan a gallery's sources again, and finish stopped work.
 
     `roots` are new locations of moved sources, by the old ones; the key None stands for the only source. With
-    `thorough`, the bytes of every item are compared, not only where size or time changed. `ocr` as of `build_gallery`. Skipped
-    items are tried again: all, or those of `retry`, by their ids, alone.
+    `thorough`, the bytes of every item are compared, not only where size or time changed. `ocr` as of `build_gallery`.
+    Skipped items are tried again: all, or those of `retry`, by their ids, alone.
     """
     if ocr:
         require_ocr()

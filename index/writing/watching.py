@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from index.catalog.rows import REMOVED, SKIPPED_IF
 from index.errors import MissingDependencyError, RetrievalError
@@ -169,16 +170,11 @@ def _take_notices(places: Sequence[str]) -> Iterator[bool]:
         purpose = "a notice of every change"
         raise MissingDependencyError(package="watchfiles", extra="watch", purpose=purpose) from error
     look_ms = round(1000 * _LOOK_S)
-    changes = watch(
-        *places,
-        watch_filter=None,
-        debounce=look_ms,
-        step=look_ms,
-        rust_timeout=look_ms,
-        yield_on_timeout=True,
-        ignore_permission_denied=True,
-    )
-    yield from map(bool, changes)
+    options: dict[str, Any] = {"debounce": look_ms, "step": look_ms, "rust_timeout": look_ms, "yield_on_timeout": True}
+    try:
+        yield from map(bool, watch(*places, watch_filter=None, ignore_permission_denied=False, **options))
+    except PermissionError:  # of one folder; the other way, which leaves it out, would not tell of the system's limit
+        yield from map(bool, watch(*places, watch_filter=None, ignore_permission_denied=True, **options))
 
 
 def _explain(error: Exception) -> str:

@@ -100,6 +100,10 @@ class SearchView {
       this.results.forget({shown});
       if (shown) this.countFacets(readState());
     });
+    addEventListener('gallery-changed', () => {
+      this.#facetKey = null;
+      this.results.forget({shown: false}); // what is shown stays until something is pressed
+    });
     addEventListener('look-again', () => {
       selection.clear();
       if (readState().view === 'search') this.results.refresh(readState());

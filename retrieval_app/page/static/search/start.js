@@ -72,7 +72,7 @@ function makeAdded() {
   const look = async ask => {
     const facts = await ask();
     const key = `seen ${location.pathname} ${facts.name}`;
-    const [next, at] = (readKept(key) ?? '').split(' ').map(Number);
+    const [next, at] = (readKept(key) ?? 'none').split(' ').map(Number);
     const where = `id >= ${next}`;
     // A gallery that was built anew begins with smaller ids.
     const total = next < facts.next_id ? (await get('images', {where, limit: 1})).total : 0;
