@@ -1,7 +1,9 @@
 """Watching the sources of a gallery: what changes there becomes a new version, by notices and by scans."""
 
+import math
+import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -64,9 +66,9 @@ class Retries:
         """Ids of the items to try again now."""
         return [item[0] for item, (moment, _) in self._tries.items() if moment <= now]
 
-    def is_urgent(self, now: float, *, below_s: float) -> bool:
-        """Whether an item is due after a delay below a limit; others wait for the next update."""
-        return any(moment <= now and delay < below_s for moment, delay in self._tries.values())
+    def find_urgent(self, *, below_s: float) -> float:
+        """When the first item is due that has a delay below a limit; others wait for the next update."""
+        return min((moment for moment, delay in self._tries.values() if delay < below_s), default=math.inf)
 
     def record(self, failed: Iterable[FailedItem], *, now: float, clock_s: float) -> None:
         """Take the failed items after an update; `clock_s` is the time of the modification times."""
@@ -89,14 +91,13 @@ def watch_gallery(
     """
     places = _find_noticed(gallery, config=config, say=say)
     schedule, retries = Schedule(config, now=time.monotonic()), Retries()
-    retry_all, problem = True, ""
+    retry_all, urgent_at, problem = True, math.inf, ""
     with closing(_listen(places, pause_s=config.scan_every, say=say)) as looks:
         for has_changed in looks:
             now = time.monotonic()
             if has_changed:
                 schedule.change(now)
-            is_urgent = retries.is_urgent(now, below_s=config.scan_every)
-            if not schedule.is_due(now, has_retries=is_urgent):
+            if not schedule.is_due(now, has_retries=now >= urgent_at):
                 continue
             schedule.begin()
             try:
@@ -111,6 +112,7 @@ def watch_gallery(
                 retries.record(failed, now=time.monotonic(), clock_s=time.time())
                 if report.changed:
                     yield report
+            urgent_at = retries.find_urgent(below_s=config.scan_every)
             schedule.end(time.monotonic())
 
 
@@ -140,7 +142,7 @@ def _find_place(source: ImageSource) -> str | None:
     return source.location if isinstance(source, FileSource | ListSource) else None
 
 
-def _listen(places: Sequence[str], *, pause_s: float, say: Callable[[str], None]) -> Iterator[bool]:
+def _listen(places: Sequence[str], *, pause_s: float, say: Callable[[str], None]) -> Generator[bool, None, None]:
     """Whether something has changed, several times a second, without end; always False where there are no notices."""
     said = set[str]()
     while places:
@@ -169,6 +171,7 @@ def _take_notices(places: Sequence[str]) -> Iterator[bool]:
     except ModuleNotFoundError as error:
         purpose = "a notice of every change"
         raise MissingDependencyError(package="watchfiles", extra="watch", purpose=purpose) from error
+    places = [place for place in places if os.path.exists(place)] or places
     look_ms = round(1000 * _LOOK_S)
     options: dict[str, Any] = {"debounce": look_ms, "step": look_ms, "rust_timeout": look_ms, "yield_on_timeout": True}
     try:
