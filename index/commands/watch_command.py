@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 import threading
@@ -71,7 +70,7 @@ def watch(*, gallery: Path, no_cache: bool, until_eof: bool, as_json: bool, **op
     shown = printable_path(gallery)
 
     def update(retry: Sequence[int] | None) -> BuildReport:
-        with indexing_bars(config=config, wait_s=math.inf) as run:
+        with indexing_bars(config=config) as run:
             return update_gallery(gallery, retry=retry, **run)
 
     def say(message: str) -> None:

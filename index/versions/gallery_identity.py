@@ -1,7 +1,6 @@
 """Identity and lock of a gallery: whether a folder is one, and the lock that one writer holds."""
 
 import logging
-import math
 import os
 import secrets
 import time
@@ -60,8 +59,9 @@ def _take_lock(descriptor: int, shown: str, *, wait_s: float, begin_step: BeginS
         waiting(0, 0)
         if waited >= _SILENT_S and not is_logged:
             is_logged = True
-            limit = f", {wait_s:g} seconds at most" if math.isfinite(wait_s) else ""
-            logger.warning("%s: another process is writing this gallery; waiting for it%s", shown, limit)
+            logger.warning(
+                "%s: another process is writing this gallery; waiting for it, %g seconds at most", shown, wait_s
+            )
         time.sleep(min(_LOOK_S, wait_s - waited))
 
 

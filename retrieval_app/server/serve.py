@@ -60,29 +60,23 @@ def serve_gallery(options: ServeOptions, *, on_ready: Callable[[str, str], None]
 def _watching(options: ServeOptions) -> Iterator[None]:
     """Keep the galleries up to date, where that is wanted, by processes of `retrieval index watch`."""
     ended, running = threading.Event(), dict[Path, subprocess.Popen[bytes]]()
-    flags = [f"--scan-every={options.watching.scan_every}", *["--no-notices"][options.watching.notices :]]
+    flags = [f"--scan-every={options.watching.scan_every}", *([] if options.watching.notices else ["--no-notices"])]
     paths = os.pathsep.join(place for place in sys.path if os.path.isabs(place))  # never the working folder
+    environment = {**os.environ, "PYTHONPATH": paths}
 
     def supervise(gallery: Path) -> None:
         command = [*_WATCH, str(gallery.absolute()), "--until-eof", *flags]
         while not ended.is_set():
-            running[gallery] = subprocess.Popen(  # in a session of its own, without the terminal's signals
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": paths},
-                start_new_session=True,
-            )
-            status = running[gallery].wait()
+            with subprocess.Popen(  # in a session of its own, without the terminal's signals
+                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment, start_new_session=True
+            ) as running[gallery]:
+                status = running[gallery].wait()
             if not ended.is_set():
                 logger.error("%s: watching ended with status %d; it begins again", printable_path(gallery), status)
                 ended.wait(_PAUSE_S)
 
-    threads = [
-        threading.Thread(target=supervise, args=(served.path,), name="watching")
-        for served in options.galleries
-        if options.watch
-    ]
+    galleries = [served.path for served in options.galleries if options.watch]
+    threads = [threading.Thread(target=supervise, args=(path,), name="watching") for path in galleries]
     for thread in threads:
         thread.start()
     try:
