@@ -78,13 +78,17 @@ class FoundItem:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedItem:
-    """One item's outcome: a (D,) float32 unit `vector` or its `problem`; `fetched` as of a `Place`."""
+    """One item's outcome: a (D,) float32 unit `vector` or its `problem`; `fetched` as of a `Place`.
+
+    `facts` is what the file says of itself (`index.images.file_facts`).
+    """
 
     id: int
     vector: Vectors | None = None
     sha256: str | None = None
     phash: int | None = None
     measures: Measures | None = None
+    facts: Mapping[str, Any] | None = None
     problem: ImageError | None = None
     fetched: tuple[int, int] | None = None
 

@@ -36,6 +36,7 @@ def build(
     dedup: str = "off",
     skip_if: Condition | str | None = None,
     ocr: bool | None = None,
+    gps: bool | None = None,
     cache: str | Path | bool = True,
     progress: Progress = no_progress,
     begin_step: BeginStep = no_steps,
@@ -51,6 +52,7 @@ def build(
         dedup: near-duplicates to leave out: `off`, `exact` or `near`.
         skip_if: images that match are skipped, such as `"sharpness < 20"`; a later build without it takes them in.
         ocr: read the text in images as metadata, also in later updates; False removes it; None: as `out` has it.
+        gps: keep the places in EXIF as metadata, likewise.
         cache: folder of cached vectors; True: the user's cache folder; False: none.
         progress: called with (done, total) images.
         begin_step: called with the name of another long step; gives its progress.
@@ -76,6 +78,7 @@ def build(
         duplicates=make_config(DuplicateConfig, options),
         skip_if=parse_filter(skip_if) if isinstance(skip_if, str) else skip_if,
         ocr=ocr,
+        gps=gps,
         index={name: index[name] for name in options if name in index},
         store=make_config(StoreConfig, options) if {"store", "uri"} & set(options) else None,
         config=replace(make_config(BuildConfig, options), cache=as_cache(cache)),

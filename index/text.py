@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import unicodedata
 from collections.abc import Mapping, Sequence
 
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
@@ -19,6 +20,14 @@ def valid_text(path: str) -> str:
     'caf\\xe9/1.jpg'
     """
     return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def clean_line(text: str) -> str:
+    """A text in NFC, with single spaces, and without control characters, marks of direction and lone surrogates."""
+    text = unicodedata.normalize("NFC", text)
+    if not text.isprintable():
+        text = "".join(c for c in text if c.isspace() or unicodedata.category(c)[0] != "C")
+    return " ".join(text.split())
 
 
 def hide_folder(path: str) -> str:

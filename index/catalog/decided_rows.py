@@ -6,7 +6,7 @@ The catalogue itself keeps what the sources gave; readers overlay what people de
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -113,11 +113,18 @@ class DecidedRows:
 NOTHING_DECIDED = DecidedRows()
 
 
-def overlay_rows(connection: sqlite3.Connection, decided: DecidedRows, *, spoiled: bool) -> None:
-    """Replace `images` on this connection by a view with the decisions; `spoiled` hides invalid labels and metadata."""
+def overlay_rows(
+    connection: sqlite3.Connection, decided: DecidedRows, *, spoiled: bool, hidden: Sequence[str] = ()
+) -> None:
+    """Replace `images` on this connection by a view with the decisions, without metadata called as in `hidden`.
+
+    `spoiled` hides invalid labels and metadata, too.
+    """
     label, metadata, status, rows = "images.label", "metadata", "status", "main.images"
     if spoiled:
         label, metadata = f"CASE WHEN typeof({label}) = 'text' THEN {label} END", VALID_METADATA
+    if hidden:
+        metadata = f"json_remove({VALID_METADATA}, {', '.join(repr(f'$.{name}') for name in hidden)})"
     if decided.by_id:
         connection.execute("ATTACH ':memory:' AS decisions")
         connection.deserialize(decided.database, name="decisions")
@@ -126,7 +133,7 @@ def overlay_rows(connection: sqlite3.Connection, decided: DecidedRows, *, spoile
         rows += " LEFT JOIN decided AS d ON d.id = images.id"  # a left join keeps ids and order
     if decided.marked.splits:
         decided.marked.attach(connection)
-        split = f"json_set(coalesce({VALID_METADATA}, '{{}}'), '$.{SPLIT}', s.split)"
+        split = f"json_set(coalesce({metadata}, '{{}}'), '$.{SPLIT}', s.split)"
         metadata = f"CASE WHEN s.id IS NULL THEN {metadata} ELSE {split} END"
         rows += " LEFT JOIN splits AS s ON s.id = images.id"
     connection.execute(

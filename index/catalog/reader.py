@@ -19,10 +19,11 @@ from index.catalog.decided_rows import NOTHING_DECIDED, DecidedRows, overlay_row
 from index.catalog.rows import COLUMNS, CatalogRow, make_row
 from index.catalog.source_places import PLACES_SETTING, find_file_beside, find_places
 from index.errors import GalleryDamagedError, GalleryError, InputError
-from index.filters.condition import TAG, Condition
+from index.filters.condition import TAG, Condition, IsNull, Order
 from index.filters.condition import list_columns as list_condition_columns
 from index.filters.known_names import check_names
-from index.filters.to_sql import Sql, compose, write_sql
+from index.filters.to_sql import Sql, compose, write_operand, write_sql
+from index.images.file_facts import TAKEN
 from index.sources.registry import make_source
 from index.sources.source import ImageSource
 from index.text import printable_path
@@ -74,15 +75,24 @@ _DAMAGES = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR", "SQLITE_CONSTRAIN
 
 @contextmanager
 def read_catalog(
-    path: Path, *, limit_s: float | None = None, spoiled: bool = False, decided: DecidedRows = NOTHING_DECIDED
+    path: Path,
+    *,
+    limit_s: float | None = None,
+    spoiled: bool = False,
+    decided: DecidedRows = NOTHING_DECIDED,
+    hidden: Sequence[str] = (),
 ) -> "Iterator[Catalog]":
-    """Open a finished catalogue, read-only, with decisions applied; in a `spoiled` one invalid values are hidden."""
+    """Open a finished catalogue, read-only, with decisions applied, and without metadata called as in `hidden`.
+
+    In a `spoiled` one invalid values are hidden, too.
+    """
     with opened(path, query="mode=ro&immutable=1", limit_s=limit_s) as connection:
         check_version(connection)
         connection.text_factory = lambda data: data.decode("utf-8", "replace")  # another program may have written it
-        if spoiled or decided:
-            overlay_rows(connection, decided, spoiled=spoiled)
-        yield Catalog(connection, gallery=find_gallery(path), decided=decided, spoiled=spoiled)
+        if spoiled or decided or hidden:
+            overlay_rows(connection, decided, spoiled=spoiled, hidden=hidden)
+        is_whole_view = spoiled or bool(hidden)
+        yield Catalog(connection, gallery=find_gallery(path), decided=decided, spoiled=is_whole_view)
 
 
 def find_gallery(catalog: Path) -> Path | None:
@@ -211,6 +221,26 @@ class Catalog:
         found = self.find_matching(where, status=status)
         rows = self._connection.execute(f"{found.text} ORDER BY id", found.values)
         return np.fromiter(chain.from_iterable(rows), dtype=np.int64)
+
+    def sorted_ids(
+        self, order: Order, *, where: Condition | None = None, status: str | None = "indexed", after: int = -1
+    ) -> Ids:
+        """(N,) int64 ids of rows by a column, those without it last, then by id; of one status or any.
+
+        `after` is the id that the first one follows; the list begins anew where that is not in it.
+        """
+        column, sign = order
+        self._check_names(IsNull(column))
+        every = Sql("SELECT id FROM images" + ("" if status is None else f" WHERE status = '{status}'"))
+        kept = every if where is None else self.find_matching(where, status=status)
+        value, direction = write_operand(column), "DESC" if sign == "-" else "ASC"
+        query = compose(
+            f"SELECT id FROM images WHERE id IN ({{}}) ORDER BY {{}} {direction} NULLS LAST, id", kept, value
+        )
+        rows = self._connection.execute(query.text, query.values)
+        ids = np.fromiter(chain.from_iterable(rows), dtype=np.int64)
+        before = np.flatnonzero(ids == after)
+        return ids[before[0] + 1 :] if len(before) else ids
 
     def find_matching(self, where: Condition, *, status: str | None = "indexed") -> Sql:
         """A query for `id` of the rows that a filter keeps; else as `matching_ids`."""
@@ -351,13 +381,17 @@ class Catalog:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Counts of rows by value; folders are bytes of direct parents, metadata by name, then kind and value."""
+    """Counts of rows by value; folders are bytes of direct parents, metadata by name, then kind and value.
+
+    `months`, such as 2024-05, are of the metadata `taken`.
+    """
 
     total: int
     tags: Mapping[str | None, int]
     labels: Mapping[str | None, int]
     folders: Mapping[bytes, int]
     sources: Mapping[int, int]
+    months: Mapping[str, int]
     metadata: Mapping[str, Mapping[tuple[ValueKind, Any], int]]
 
 
@@ -378,12 +412,15 @@ def count_values(catalog: Catalog, where: Condition | None, *, columns: Sequence
         )
         for name, kind, value, count in execute(query, columns):
             metadata[name][kind, value] = count
+    taken = f"substr(json_extract(metadata, '$.{TAKEN}'), 1, 7)"
+    months = f"SELECT {taken}, count(*) {rows} AND {taken} GLOB '[0-9][0-9][0-9][0-9]-[01][0-9]' GROUP BY 1 ORDER BY 1"
     return Counts(
         total=int(execute(f"SELECT count(*) {rows}").fetchone()[0]),
         tags=count_tagged(catalog, kept=kept),
         labels=dict(execute(f"SELECT label, count(*) {rows} GROUP BY label").fetchall()),
         folders=Counter(path.rpartition(b"/")[0] for (path,) in execute(f"SELECT path {rows}")),
         sources=dict(execute(f"SELECT source, count(*) {rows} GROUP BY source").fetchall()),
+        months=dict(execute(months).fetchall()),
         metadata=metadata,
     )
 

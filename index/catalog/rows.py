@@ -15,6 +15,7 @@ CLUSTERS_SETTING = "clusters"  # of a catalogue: whether that column is of `set_
 TEXT_IN_IMAGE, TEXT_CONFIDENCE = "text_in_image", "text_confidence"
 """Metadata columns of text recognition."""
 TEXTS_SETTING = "texts"  # of a catalogue with them: how many contents were read; see `image_texts`
+FACTS_SETTING, GPS_SETTING = "facts", "gps"  # of a catalogue; see `described`
 REMOVED = "removed"  # the reason of a removed item
 SPLIT = "split"
 """The metadata column of the parts of a data set, such as train and test."""

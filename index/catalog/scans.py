@@ -137,11 +137,16 @@ def _merge_found(catalog: CatalogWriter, *, restore: bool, thorough: bool, retry
     # Ids are never reused: a row whose bytes may be others now, or that was removed, gets a new one.
     catalog.renew_where(f"id IN (SELECT i.id FROM images i, found f WHERE {_SAME_FILE} AND ({_RENEWED}))", (restore,))
     execute(_UPDATE_STATE, (None if retry is None else json.dumps(list(retry)), thorough))
+    execute(
+        "UPDATE found AS f SET metadata = with_facts(f.metadata, facts.facts) "
+        f"FROM images i JOIN facts ON facts.sha256 = i.sha256 WHERE {_SAME_FILE}"
+    )
     if retry is None:
         execute("INSERT INTO retried SELECT source FROM rescanned WHERE true ON CONFLICT DO NOTHING")
     execute(
         "UPDATE images AS i SET label = f.label, metadata = f.metadata FROM found f "
-        f"WHERE {_SAME_FILE} AND (i.label IS NOT f.label OR i.metadata IS NOT f.metadata)"
+        f"WHERE {_SAME_FILE} AND (i.label IS NOT f.label "
+        "OR i.metadata IS NOT f.metadata AND NOT same_values(i.metadata, f.metadata))"
     )
     execute(
         f"INSERT INTO images ({PLACE}, status, reason, detail) "

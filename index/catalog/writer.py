@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from index.arrays import Ids
+from index.catalog.described import OF_ROW, forget_facts, prepare_facts, record_facts
 from index.catalog.reader import Catalog, create_tables, find_gallery, opened
 from index.catalog.rows import (
     CLUSTER,
@@ -47,6 +48,7 @@ def write_catalog(path: Path) -> "Iterator[CatalogWriter]":
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         create_tables(connection)
+        prepare_facts(connection)
         yield CatalogWriter(connection, gallery=find_gallery(path))
 
 
@@ -88,9 +90,10 @@ class CatalogWriter(Catalog):
             after = page[-1][0]
 
     def renew_where(self, condition: str, values: Sequence[object] = ()) -> None:
-        """Give the items of some rows new ids, pending: ids are never reused."""
+        """Give the items of some rows new ids, pending, with what their sources give: ids are never reused."""
+        given = PLACE.replace("metadata", f"without_facts(metadata, {OF_ROW})")
         self._connection.execute(
-            f"INSERT OR REPLACE INTO images ({PLACE}, status) SELECT {PLACE}, 'pending' FROM images "
+            f"INSERT OR REPLACE INTO images ({PLACE}, status) SELECT {given}, 'pending' FROM images "
             f"WHERE {condition} ORDER BY id",
             values,
         )
@@ -203,6 +206,7 @@ class CatalogWriter(Catalog):
                         "WHERE id = ?",
                         (row.id, *vanished),
                     )
+                    execute(f"UPDATE images SET metadata = with_facts(metadata, {OF_ROW}) WHERE id = ?", vanished)
                     moved += 1
         return moved
 
@@ -213,6 +217,7 @@ class CatalogWriter(Catalog):
             if self.has_scan:
                 dropped = execute("DELETE FROM images WHERE id IN (SELECT id FROM temp.gone)").rowcount
             self.release_duplicates()
+            forget_facts(self)
         return dropped
 
     def take_out(self, rows: Iterable[CatalogRow]) -> None:
@@ -303,8 +308,10 @@ class CatalogWriter(Catalog):
             self._connection.executemany(
                 "UPDATE images SET status = ?, sha256 = ?, phash = ?, reason = ?, detail = ?, "
                 f"{_SET_MEASURES}, size_bytes = coalesce(?, size_bytes), mtime_ns = coalesce(?, mtime_ns) WHERE id = ?",
-                map(_outcome_values, items),
+                map(_outcome_values, items := list(items)),
             )
+            usable = ((item.sha256 or "", item.facts or {}) for item in items if item.problem is None)
+            record_facts(self, usable, is_pass=False)
             for saved in checkpoints.items():
                 execute("INSERT INTO checkpoints VALUES (?, ?)", saved)
 

@@ -18,6 +18,7 @@ from index.commands.console import (
     cache_option,
     config_options,
     emit,
+    gps_option,
     help_all_option,
     is_given,
     ocr_option,
@@ -74,6 +75,7 @@ def check_machines(context: click.Context, options: dict[str, Any]) -> None:
         refuse_unused(context, "strict", needs="`retrieval index merge`, where --shard is given")
     refuse_unused(context, "skip_if", needs="a build by one machine, or `retrieval index update` afterwards")
     refuse_unused(context, "ocr", needs="a build by one machine, or `retrieval index update --ocr` afterwards")
+    refuse_unused(context, "gps", needs="a build by one machine, or `retrieval index update --gps` afterwards")
     stores = option_names(StoreConfig)
     refuse_unused(context, *stores, needs="a build by one machine, or `retrieval index copy` afterwards")
 
@@ -139,6 +141,7 @@ def name_columns(sources: tuple[str, ...], options: dict[str, Any]) -> tuple[str
         "dedup",
         "skip_if",
         "ocr",
+        "gps",
         "url_column",
         "path_column",
         "label_column",
@@ -177,6 +180,7 @@ def name_columns(sources: tuple[str, ...], options: dict[str, Any]) -> tuple[str
 )
 @skip_if_option
 @ocr_option
+@gps_option
 @column_options
 @click.option(
     "--shard",
@@ -256,7 +260,7 @@ def build(
         else:
             chosen |= {
                 "labels": options["labels_file"],
-                **{name: options[name] for name in ("dedup", "skip_if", "ocr")},
+                **{name: options[name] for name in ("dedup", "skip_if", "ocr", "gps")},
             }
             report = build_gallery(model, sources, gallery, cache=not options["no_cache"], **chosen, **run)
     finish(context, report, gallery, as_json=as_json, strict=strict)

@@ -114,6 +114,13 @@ ocr_option = click.option(
     "it.  [default: as the gallery has it]",
 )
 
+gps_option = click.option(
+    "--gps/--no-gps",
+    default=None,
+    help="Keep the place where a photo was taken, from its EXIF, as metadata gps_latitude and gps_longitude, also in "
+    "later updates; --no-gps removes them.  [default: as the gallery has it; a new one keeps none]",
+)
+
 
 def where_option(use: str, *, name: str = "--where") -> Callable[[Command], Command]:
     """Add `--where`, or an option of another name, passed on as a `Condition` or None; its help begins with `use`."""

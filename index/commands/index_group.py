@@ -18,6 +18,7 @@ from index.commands.console import (
     cache_option,
     config_options,
     emit,
+    gps_option,
     help_all_option,
     ocr_option,
     output_options,
@@ -262,7 +263,9 @@ def add(
 
 
 @index_group.command(
-    name="update", cls=GroupedCommand, common=("roots", "thorough", "skip_if", "ocr", "strict", "as_json", "help_all")
+    name="update",
+    cls=GroupedCommand,
+    common=("roots", "thorough", "skip_if", "ocr", "gps", "describe", "strict", "as_json", "help_all"),
 )
 @click.argument("gallery", type=PATH)
 @click.option(
@@ -275,6 +278,8 @@ def add(
 @click.option("--thorough", is_flag=True, help="Read every file again, even if size and time are unchanged.")
 @skip_if_option
 @ocr_option
+@gps_option
+@click.option("--describe", is_flag=True, help="Read EXIF, IPTC and XMP of the files again of which none is known.")
 @writing_options
 @help_all_option
 @click.pass_context
@@ -287,6 +292,8 @@ def update(
     thorough: bool,
     skip_if: Condition | None,
     ocr: bool | None,
+    gps: bool | None,
+    describe: bool,
     strict: bool,
     wait_s: float,
     no_cache: bool,
@@ -309,8 +316,16 @@ def update(
 
     config = build_config(BuildConfig, {**options, "cache": as_cache(not no_cache)})
     with indexing_bars(config=config, wait_s=wait_s) as run:
-        roots_by_old = _split_roots(roots)
-        report = update_gallery(gallery, roots=roots_by_old, thorough=thorough, skip_if=skip_if, ocr=ocr, **run)
+        report = update_gallery(
+            gallery,
+            roots=_split_roots(roots),
+            thorough=thorough,
+            skip_if=skip_if,
+            ocr=ocr,
+            gps=gps,
+            describe=describe,
+            **run,
+        )
     finish(context, report, gallery, as_json=as_json, strict=strict)
 
 

@@ -1,8 +1,8 @@
 """Cache of vectors, and the embedding engine that uses it.
 
 CACHE/vectors.sqlite has rows of: a key of everything that an entry depends on beside the image, the image file's
-SHA-256, the entry (perceptual hash, measures and vector, or the text in the image), and a CRC of all; a damaged row is
-ignored. Processes may share the file. Problems with the cache are logged, and images are then embedded again.
+SHA-256, the entry (perceptual hash, measures, vector and facts, or the text in the image), and a CRC of all; a damaged
+row is ignored. Processes may share the file. Problems with the cache are logged, and images are then embedded again.
 """
 
 import hashlib
@@ -25,6 +25,7 @@ import PIL
 from index.embedding.engine import ThreadedEngine
 from index.errors import ImageError
 from index.images.decode import decoder_version
+from index.images.file_facts import FACTS_VERSION
 from index.images.preprocess import DECODING_VERSION
 from index.items import EmbeddedItem, Place
 from index.limits import MAX_PIXELS
@@ -69,6 +70,7 @@ def describe_vectors(embedder: Embedder, *, batch_size: int, max_pixels: int) ->
         "batch_size": batch_size,  # for which a runtime may choose other kernels
         "max_pixels": max_pixels,
         "measures": MEASURES_VERSION,
+        "facts": FACTS_VERSION,
         "decoding": f"{DECODING_VERSION}, Pillow {PIL.__version__}, HEIC by {decoder_version()}",
     }
 
@@ -206,14 +208,17 @@ class VectorCache(ContentCache[EmbeddedItem]):
         assert item.sha256 is not None
         assert item.measures is not None
         head = _HEAD.pack(item.phash, *item.measures.to_numbers())
-        return item.sha256, head + item.vector.astype("<f4").tobytes()
+        facts = json.dumps(item.facts).encode() if item.facts else b""
+        return item.sha256, head + item.vector.astype("<f4").tobytes() + facts
 
     def _unpack(self, sha256: str, entry: bytes) -> EmbeddedItem | None:
-        if len(entry) != _HEAD.size + 4 * self._width:
+        end = _HEAD.size + 4 * self._width
+        if len(entry) < end:
             return None
-        vector = np.frombuffer(entry, dtype="<f4", offset=_HEAD.size).astype(np.float32)
+        vector = np.frombuffer(entry[:end], dtype="<f4", offset=_HEAD.size).astype(np.float32)
+        facts = json.loads(entry[end:] or "{}")
         phash, *numbers = _HEAD.unpack_from(entry)
-        return EmbeddedItem(0, vector, sha256, phash, Measures.from_numbers(numbers))
+        return EmbeddedItem(0, vector, sha256, phash, Measures.from_numbers(numbers), facts)
 
 
 def _is_damage(error: Exception) -> bool:

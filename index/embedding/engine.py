@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from index.errors import ImageError
-from index.images.decode import find_original
+from index.images.decode import find_facts, find_original
 from index.images.preprocess import Pixels, perceptual_hash, preprocess_image
 from index.items import EmbeddedItem, Place
 from index.limits import MAX_PIXELS
@@ -108,7 +108,9 @@ class ThreadedEngine:
             return EmbeddedItem(key, sha256=sha256, problem=problem, fetched=place.fetched), place.name, None
         pixels = preprocess_image(image, self._embedder.contract.preprocess)
         measures, phash = measure_image(image, *find_original(image)), perceptual_hash(pixels)
-        found = EmbeddedItem(key, sha256=sha256, phash=phash, measures=measures, fetched=place.fetched)
+        found = EmbeddedItem(
+            key, sha256=sha256, phash=phash, measures=measures, facts=find_facts(image), fetched=place.fetched
+        )
         return found, place.name, pixels
 
     def _run(self, batch: list[_Decoded]) -> list[EmbeddedItem]:

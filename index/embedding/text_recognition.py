@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import unicodedata
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
 from importlib.metadata import version
@@ -21,6 +20,7 @@ from index.images.image_files import decode_image
 from index.items import ImageText, Place
 from index.model.backends.onnxruntime import import_onnxruntime
 from index.sources.reading import CHANGED, read_place
+from index.text import clean_line
 from index.threads import map_ahead, usable_cores
 
 _VERSION = 1  # of everything below that changes a text
@@ -116,16 +116,10 @@ def join_lines(lines: Sequence[tuple[str, float]]) -> tuple[str, float]:
     >>> join_lines([("Havre\\tmjolk ", 0.9), ("x#", 0.3), ("1 l", 0.7)])
     ('Havre mjolk 1 l', 0.857)
     """
-    kept = [(_clean(line), score) for line, score in lines if score >= _LEAST_CONFIDENCE]
+    kept = [(clean_line(line), score) for line, score in lines if score >= _LEAST_CONFIDENCE]
     text = " ".join(line for line, _ in kept if line)[:_MOST_CHARACTERS].rstrip()
     characters = sum(len(line) for line, _ in kept)
     return text, round(sum(len(line) * score for line, score in kept) / characters, 3) if characters else 0.0
-
-
-def _clean(line: str) -> str:
-    """A line in NFC, with single spaces and without control characters."""
-    spaced = " ".join(unicodedata.normalize("NFC", line).split())
-    return "".join(character for character in spaced if unicodedata.category(character)[0] != "C")
 
 
 def _open_engine() -> Any:

@@ -31,6 +31,8 @@ class Column:
         return own.get(self.names[0], "any") if self.is_own else "any"
 
 
+Order: TypeAlias = tuple[Column, Literal["", "-"]]
+"""The column that images are sorted by, and a minus where the greatest value is the first."""
 DERIVED = {
     "small_side": "min(images.width, images.height)",
     "aspect": "max(images.width, images.height) / CAST(min(images.width, images.height) AS REAL)",

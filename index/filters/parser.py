@@ -9,7 +9,7 @@
                | [NOT] LIKE text | [NOT] BETWEEN value AND value | IS [NOT] NULL
     column     = name { "." name }            id, label, tag, path and source are the catalogue's, others metadata
     name       = word | "any characters"      metadata.label is the metadata that has the name label
-    value      = number | 'text' | "text" | TRUE | FALSE
+    value      = number | date | 'text' | "text" | TRUE | FALSE        a date, as 2024-05 or 2024-05-31, is a text
 
 Keywords ignore case, names do not. Within quotes the quote is written twice.
 
@@ -27,7 +27,7 @@ Keywords ignore case, names do not. Within quotes the quote is written twice.
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import cast
+from typing import Literal, cast
 
 from index.errors import InputError
 from index.filters import condition as tree
@@ -42,6 +42,7 @@ RESERVED = frozenset(("AND", "OR", "NOT", "IN", "LIKE", "BETWEEN", "IS", "NULL",
 _WORD = r"[^\W\d][\w-]*"
 _TOKEN = re.compile(
     rf"""(?P<space>\s+)
+    |(?P<date>[0-9]{{4}}-[0-9]{{2}}(?:-[0-9]{{2}})?(?![\w.+-]))
     |(?P<number>[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![\w.+-]))
     |(?P<word>{_WORD})
     |(?P<single>'(?:[^']|'')*')
@@ -57,7 +58,7 @@ MAX_NAMES = 10
 MAX_PATTERN_CHARACTERS = 100
 _SIGNS = {"==": "=", "<>": "!=", "=": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _COMPARISON = "a comparison: =, !=, <, <=, >, >=, IN, LIKE, BETWEEN or IS NULL"
-_VALUE = "a number, 'text', TRUE or FALSE"
+_VALUE = "a number, a date, 'text', TRUE or FALSE"
 
 
 def parse_filter(text: str) -> tree.Condition:
@@ -76,6 +77,20 @@ def parse_filter(text: str) -> tree.Condition:
     if parser.token.kind != "end":
         raise parser.unexpected("AND, OR or the end")
     return condition
+
+
+def parse_order(text: str) -> tree.Order:
+    """The order that a column names, descending with a minus before it.
+
+    >>> parse_order("-taken")
+    (Column(names=('taken',), is_own=False), '-')
+    """
+    sign: Literal["", "-"] = "-" if text.startswith("-") else ""
+    parser = _Parser(text, list(read_tokens(text.removeprefix("-"))))
+    column = parser._read_column()
+    if parser.token.kind != "end" or column == tree.TAG:
+        raise InputError(f"{printable_path(text)}: expected one column to sort by, such as taken or -taken, but no tag")
+    return column, sign
 
 
 @dataclass(slots=True)
@@ -176,7 +191,7 @@ class _Parser:
         token = self.token
         if token.kind not in ("word", "double") or token.reserved:
             advice = ""
-            if token.kind in ("single", "number"):
+            if token.kind in ("single", "number", "date"):
                 advice = "; a comparison begins with a column, whose name is bare or in double quotes"
             elif token.reserved in RESERVED:
                 advice = f'; as a name it goes in double quotes: "{token.text}"'
@@ -188,7 +203,7 @@ class _Parser:
         """A value to compare with a column, whose first token is `start`."""
         token = self.token
         truth = {"TRUE": "1", "FALSE": "0"}.get(token.reserved)
-        if truth is None and token.kind not in ("number", "single", "double"):
+        if truth is None and token.kind not in ("number", "date", "single", "double"):
             advice = "; say IS NULL or IS NOT NULL" if token.reserved == "NULL" else ""
             if token.kind == "word" and not token.reserved:
                 shown = printable_path(token.text)
@@ -295,7 +310,7 @@ def _quote(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token, of the kind "number", "word", "single" or "double" (by its quotes), "sign", or "end"."""
+    """A token, of the kind "number", "date", "word", "single" or "double" (by its quotes), "sign", or "end"."""
 
     kind: str
     text: str
@@ -324,7 +339,9 @@ def read_tokens(text: str) -> Iterator[Token]:
             if text[start] in "'\"":
                 problem = f"the quote is never closed; within a text write {text[start] * 2}"
             elif text[start].isdigit() or text[start] in "+-":
-                problem = "expected a number like 20 or -1.5e3; dates and other text go in quotes: '2024-05-31'"
+                problem = (
+                    "expected a number like 20 or -1.5e3; a date like 2024-05-31; other text goes in quotes: 'text'"
+                )
             raise place_error(text, start, problem)
         if match.lastgroup != "space":
             yield Token(str(match.lastgroup), match[0], start)

@@ -82,6 +82,11 @@ def _operand(column: tree.Column) -> _Operand:
     return _Operand(Sql(places.get(name, f"images.{name}")), column.holds)
 
 
+def write_operand(column: tree.Column) -> Sql:
+    """A column's value, NULL where a row lacks it; not of the tag, of which a row has any number."""
+    return _operand(column).sql
+
+
 def compose(template: str, *parts: Sql) -> Sql:
     """Fill each `{}` of the template with a part."""
     return Sql(template.format(*(part.text for part in parts)), sum((part.values for part in parts), ()))

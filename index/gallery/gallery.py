@@ -17,13 +17,14 @@ import numpy as np
 from index.arrays import NO_ID, UNLABELLED, Floats, Ids, Labels, Vectors
 from index.catalog.decided_rows import NOTHING_DECIDED, DecidedRows
 from index.catalog.reader import Catalog, read_catalog
-from index.catalog.rows import CatalogRow, has_spoiled_labels, has_spoiled_metadata
+from index.catalog.rows import GPS_SETTING, CatalogRow, has_spoiled_labels, has_spoiled_metadata
 from index.errors import GalleryDamagedError, GalleryError, InputError, ModelFileError, UnknownImageError
 from index.filters.condition import Condition
 from index.filters.parser import parse_filter
 from index.gallery.any_query import AnyQuery, make_vector
 from index.gallery.computed_by import require_same_output, usual_runtime_of
 from index.gallery.ranking import Hit, SearchOptions, answer
+from index.images.file_facts import GPS
 from index.items import Place
 from index.labels.decided_labels import DECISIONS_WAIT_S, Annotations
 from index.model.contract import ModelContract, find_contract
@@ -58,7 +59,7 @@ class Gallery:
     """
 
     def __init__(
-        self, path: Path, *, version: Version, manifest: Manifest, threads: int, filter_s: float | None
+        self, path: Path, *, version: Version, manifest: Manifest, threads: int, filter_s: float | None, shows_gps: bool
     ) -> None:
         self.path, self.version, self.manifest, self.digest = path, version.name, manifest, version.manifest_sha256
         self.name = path.name
@@ -66,7 +67,7 @@ class Gallery:
         self._given: Gallery | None = None
         self.annotations = Annotations()
         self._ask_by(SEMANTIC)
-        self._catalog = _OpenedCatalog(path, version, filter_s=filter_s)
+        self._catalog = _OpenedCatalog(path, version, filter_s=filter_s, shows_gps=shows_gps)
         with self.catalog() as catalog:
             self.sources: dict[int, ImageSource] = catalog.sources()
             for move in catalog.moved_sources():
@@ -152,7 +153,13 @@ class Gallery:
 
     @classmethod
     def open(
-        cls, path: Path, *, threads: int = 1, embedder: Embedder | None = None, filter_s: float | None = None
+        cls,
+        path: Path,
+        *,
+        threads: int = 1,
+        embedder: Embedder | None = None,
+        filter_s: float | None = None,
+        shows_gps: bool = True,
     ) -> "Gallery":
         """Open the current version of a gallery, with its label decisions.
 
@@ -162,6 +169,7 @@ class Gallery:
             threads: for one search; concurrent requests want 1. The model always runs on one.
             embedder: an open one, used if it is of this version's model; else the version's own is opened at first use.
             filter_s: seconds that a filter may take.
+            shows_gps: whether there are the places of photos that the gallery keeps, for filters and in metadata.
         """
         version, hold = hold_current(path)
         try:
@@ -169,7 +177,8 @@ class Gallery:
             for name in manifest.files:
                 later = name.startswith(f"{Path(MODEL_NAME).stem}.") or name.endswith(INDEX_NAME)
                 check_file(version.folder, name, manifest, contents=not later)
-            gallery = cls(path.resolve(), version=version, manifest=manifest, threads=threads, filter_s=filter_s)
+            limits = {"threads": threads, "filter_s": filter_s, "shows_gps": shows_gps}
+            gallery = cls(path.resolve(), version=version, manifest=manifest, **limits)  # type: ignore[arg-type]
         except BaseException:
             os.close(hold)
             raise
@@ -404,7 +413,7 @@ def _check_id(image_id: int) -> int:
 class _OpenedCatalog:
     """The catalogue of a version, with a cache of rows."""
 
-    def __init__(self, gallery: Path, version: Version, *, filter_s: float | None) -> None:
+    def __init__(self, gallery: Path, version: Version, *, filter_s: float | None, shows_gps: bool) -> None:
         self._gallery, self._digest, self._filter_s = gallery, version.manifest_sha256, filter_s
         self._path = version.folder / CATALOG_NAME
         self._file = _identify(self._path)
@@ -413,6 +422,7 @@ class _OpenedCatalog:
         )
         with read_catalog(self._path) as catalog:
             self._has_spoiled_labels = has_spoiled_labels(catalog.connection)
+            self._hidden = () if shows_gps or catalog.setting(GPS_SETTING) is None else GPS
         if self._has_spoiled_labels:
             logger.warning("%s: some images have invalid labels; they are left out", gallery.name)
 
@@ -421,7 +431,8 @@ class _OpenedCatalog:
         self._require_same_file()
         limit_s = self._filter_s if limited else None
         spoiled = self._has_spoiled_labels or ((limited or asks_metadata) and self._has_spoiled_metadata)
-        with read_catalog(self._path, limit_s=limit_s, spoiled=spoiled, decided=decided) as catalog:
+        opened = read_catalog(self._path, limit_s=limit_s, spoiled=spoiled, decided=decided, hidden=self._hidden)
+        with opened as catalog:
             yield catalog
 
     def find(self, ids: Iterable[int]) -> dict[int, CatalogRow]:

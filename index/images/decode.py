@@ -3,13 +3,15 @@
 import ctypes
 import io
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.util import find_spec
+from typing import Any
 
 from PIL import ExifTags, Image, ImageFile, TiffImagePlugin, UnidentifiedImageError
 
 from index.errors import ImageError
+from index.images.file_facts import read_facts
 
 # HEIC, the photos of iPhones, is read by pillow-heif. The package is an extra, because the HEVC coder in its wheels is
 # under the GPL. Its Pillow plugin is not registered, so that the rest of the process does not accept HEIC.
@@ -37,7 +39,7 @@ _ORIENTATIONS = {
 _TURNED = (5, 6, 7, 8)  # that swap width and height
 # Errors of Pillow's parsers on damaged input. Anything else is a bug of ours and must surface.
 _DAMAGE = (OSError, SyntaxError, ValueError, TypeError, RuntimeError, EOFError, IndexError, struct.error)
-_ORIGINAL = "original"  # key of `Image.info`
+_ORIGINAL, _FACTS = "original", "facts"  # keys of `Image.info`
 # The brightness quantisation table of libjpeg, and the sums of its tables by quality, from 1 to 100.
 _TABLE_ROWS = (
     "16 11 10 16 24 40 51 61 12 12 14 19 26 58 60 55",
@@ -60,9 +62,15 @@ def find_original(image: Image.Image) -> Original:
     return original
 
 
-def keep_original(image: Image.Image, original: Original) -> Image.Image:
-    """The image, whose `find_original` is `original`."""
-    image.info = {_ORIGINAL: original}
+def find_facts(image: Image.Image) -> Mapping[str, Any]:
+    """What the file of a decoded image says of itself; see `index.images.file_facts`."""
+    facts: Mapping[str, Any] = image.info[_FACTS]
+    return facts
+
+
+def keep_original(image: Image.Image, original: Original, facts: Mapping[str, Any]) -> Image.Image:
+    """The image, whose `find_original` is `original`, and `find_facts` is `facts`."""
+    image.info = {_ORIGINAL: original, _FACTS: facts}
     return image
 
 
@@ -167,10 +175,10 @@ def _decode(data: bytes, *, name: str, target_side: int, max_pixels: int) -> Ima
         image.load()
         rgb = _to_rgb(image, name=name, target_side=target_side)
         orientation = _orientation(image)
-        quality = _estimate_quality(image)
+        quality, facts = _estimate_quality(image), read_facts(image, data)
     del image  # before the turned copy is made
     width, height = size[::-1] if orientation in _TURNED else size
-    return keep_original(_turn_upright(rgb, orientation), (width, height, quality))
+    return keep_original(_turn_upright(rgb, orientation), (width, height, quality), facts)
 
 
 def make_upright(image: Image.Image, *, name: str, target_side: int, max_pixels: int) -> Image.Image:

@@ -19,6 +19,7 @@ from PIL import Image
 from index.errors import ImageError, InputError
 from index.images.decode import keep_original
 from index.images.decoding_worker import ANSWER, READY, REQUEST, TOO_COSTLY
+from index.images.file_facts import check_facts
 from index.limits import DECODED_BYTES_A_S, MAX_DECODE_CPU_S, MAX_DECODE_WALL_S
 from index.threads import raise_if_abandoned, usable_cores
 
@@ -144,16 +145,18 @@ class _Worker:
         try:
             self._send(REQUEST.pack(len(data), target_side, max_pixels, cpu_s), until=until)
             self._send(data, until=until)
-            is_image, width, height, *seen = ANSWER.unpack(self._receive(ANSWER.size, until=until))
+            is_image, text_bytes, width, height, *seen = ANSWER.unpack(self._receive(ANSWER.size, until=until))
             original = seen[0], seen[1], seen[2]
-            if not is_image and width <= _MAX_TEXT_BYTES:
-                answer = json.loads(self._receive(width, until=until))
+            if text_bytes > _MAX_TEXT_BYTES:  # defends against a compromised worker, as what follows
+                raise _WorkerDiedError
+            answer = json.loads(self._receive(text_bytes, until=until))
+            if not is_image:
                 raise ImageError(path=name, reason=str(answer["reason"]), detail=str(answer["detail"]))
-            if not is_image or not 0 < width * height <= max_pixels:  # defends against a compromised worker
+            if not 0 < width * height <= max_pixels:
                 raise _WorkerDiedError
             pixels = self._receive(3 * width * height, until=until)
-            return keep_original(Image.frombytes("RGB", (width, height), pixels), original)
-        except (_WorkerDiedError, ValueError, KeyError, TypeError):  # or an invalid answer
+            return keep_original(Image.frombytes("RGB", (width, height), pixels), original, check_facts(answer))
+        except (_WorkerDiedError, ValueError, KeyError, TypeError, AttributeError):  # or an invalid answer
             detail = _why_it_died(self._process, cpu_s=cpu_s)
         except TimeoutError:
             detail = f"no answer within {MAX_DECODE_WALL_S} s"

@@ -4,7 +4,7 @@ It reads requests from its standard input, a socket, and answers there. An image
 is answered as `too-costly`; the parent then starts another. Nothing heavier than Pillow is imported.
 
     request     REQUEST, then the file's bytes
-    answer      ANSWER, then the pixels, three bytes each, or JSON with reason and detail
+    answer      ANSWER, then JSON: the facts of the file, and then the pixels, three bytes each; or reason and detail
 """
 
 import json
@@ -19,14 +19,14 @@ import warnings
 from PIL import AvifImagePlugin, Image
 
 from index.errors import ImageError
-from index.images.decode import decode_here, find_original, return_memory
+from index.images.decode import decode_here, find_facts, find_original, return_memory
 from index.limits import MAX_DECODE_BYTES
 
 REQUEST = struct.Struct("<QQQd")
 """Bytes of the file, target side, pixels allowed, seconds of processor time allowed."""
 
-ANSWER = struct.Struct("<?QQIIB")
-"""Whether there is an image; its width and height, and its `Original`; or the bytes of JSON and zeros."""
+ANSWER = struct.Struct("<?QQQIIB")
+"""Whether there is an image; the bytes of JSON; the image's width and height, and its `Original`, or zeros."""
 
 READY = b"ready"
 TOO_COSTLY = "too-costly"
@@ -63,13 +63,14 @@ def _answer(parent: socket.socket, data: bytes, *, target_side: int, max_pixels:
         reason, detail = TOO_COSTLY, _MEMORY_DETAIL
     else:
         width, height = image.size
-        parent.sendall(ANSWER.pack(True, width, height, *find_original(image)))
+        facts = json.dumps(find_facts(image)).encode()
+        parent.sendall(ANSWER.pack(True, len(facts), width, height, *find_original(image)) + facts)
         rows = max(1, _STRIP_BYTES // (3 * width))
         for top in range(0, height, rows):  # in strips, so that no second whole image is held
             parent.sendall(image.crop((0, top, width, min(top + rows, height))).tobytes())
         return
     text = json.dumps({"reason": reason, "detail": detail}).encode()
-    parent.sendall(ANSWER.pack(False, len(text), 0, 0, 0, 0) + text)
+    parent.sendall(ANSWER.pack(False, len(text), 0, 0, 0, 0, 0) + text)
 
 
 def _receive(parent: socket.socket, size_bytes: int) -> bytes:

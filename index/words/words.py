@@ -19,6 +19,7 @@ MAX_WORDS = 16  # of a query
 _MAX_TEXT = 10_000  # characters of an image's text
 _LONGEST = 64  # characters of a word
 _ELSEWHERE = re.compile(r"/|\\|[A-Za-z]:[/\\]|[a-z0-9]+://|data:")  # paths of machines, and addresses
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+")
 _NO_WORDS = ("cluster", "split", "path", "sha256")  # names of metadata
 _ASCII_WORD = re.compile(r"[a-z0-9]+")
 _CAMEL_CASE = re.compile(r"(?<=[a-z])(?=[A-Z])")
@@ -76,8 +77,8 @@ def split_query(text: str) -> tuple[list[str], list[str], str]:
 def text_of(row: CatalogRow) -> str:
     """The text that names an image: path below its source without the file's ending, label, tags, metadata.
 
-    A folder that is called like a label that people changed does not count, nor do numbers, addresses, absolute paths
-    and the columns cluster, split, path and sha256.
+    A folder that is called like a label that people changed does not count, nor do numbers, times, addresses, absolute
+    paths and the columns cluster, split, path and sha256.
     """
     path = os.path.basename(row.path) if _ELSEWHERE.match(row.path) else row.path
     folders = [part for part in os.path.splitext(path)[0].split("/") if part != row.former_label]
@@ -90,7 +91,7 @@ def text_of(row: CatalogRow) -> str:
 
 def _list_texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
-        if not _ELSEWHERE.match(value):
+        if not _ELSEWHERE.match(value) and not _TIME.fullmatch(value):
             yield value
     elif isinstance(value, dict | list):
         for inner in value.values() if isinstance(value, dict) else value:

@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Unpack
 
+from index.catalog.described import switch_facts
 from index.catalog.image_texts import switch_texts
 from index.catalog.reader import Catalog
 from index.catalog.rows import SKIP_SETTING
@@ -52,6 +53,7 @@ def build_gallery(
     store: StoreConfig | None = None,
     skip_if: Condition | None = None,
     ocr: bool | None = None,
+    gps: bool | None = None,
     **run: Unpack[RunOptions],
 ) -> BuildReport:
     """Build the gallery `out` from all images of the sources, continue a stopped build, or update a finished gallery.
@@ -66,6 +68,7 @@ def build_gallery(
         shards: a folder of shards with the outcome of every image, so that nothing is embedded here.
         skip_if: images that match are skipped, also in later updates; None takes them in again.
         ocr: whether the text in images is read, also in later updates; None: as the gallery has it.
+        gps: whether the places in EXIF are kept, likewise.
     """
     start = time.perf_counter()
     if ocr:
@@ -89,6 +92,7 @@ def build_gallery(
             is_known = catalog.setting("labels") == settings["labels"]
             _change_settings(work, settings, index=index or {}, store=store)
             switch_texts(catalog, ocr)
+            switch_facts(catalog, gps=gps)
             numbers, scanning = catalog.add_sources(given), work.begin_step("Scanning")
             found = scan_sources(catalog, numbers, labels=labels, trust=is_known, progress=scanning)
             record_scan(catalog, found, scanned=numbers)
@@ -122,13 +126,16 @@ def update_gallery(
     skip_if: Condition | None = None,
     ocr: bool | None = None,
     retry: Sequence[int] | None = None,
+    gps: bool | None = None,
+    describe: bool = False,
     **run: Unpack[RunOptions],
 ) -> BuildReport:
     """Scan a gallery's sources again, and finish stopped work.
 
     `roots` are new locations of moved sources, by the old ones; the key None stands for the only source. With
-    `thorough`, the bytes of every item are compared, not only where size or time changed. `ocr` as of `build_gallery`.
-    Skipped items are tried again: all, or those of `retry`, by their ids, alone.
+    `thorough`, the bytes of every item are compared, not only where size or time changed. `ocr` and `gps` as of
+    `build_gallery`. Skipped items are tried again: all, or those of `retry`, by their ids, alone. With `describe`, files
+    of which no EXIF, IPTC or XMP is known are read again.
     """
     if ocr:
         require_ocr()
@@ -139,6 +146,7 @@ def update_gallery(
             if skip_text is not None:
                 catalog.set({SKIP_SETTING: skip_text})
             switch_texts(catalog, ocr)
+            switch_facts(catalog, gps=gps, describe=describe)
             sources = catalog.sources()
             for source in sources.values():
                 if not source.is_there() and not source.is_one_item:

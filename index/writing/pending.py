@@ -8,25 +8,30 @@ from dataclasses import asdict, fields, replace
 from functools import partial
 from itertools import groupby, islice
 from operator import attrgetter, itemgetter
+from typing import Any
 
 import numpy as np
 
 from index.arrays import Ids
+from index.catalog.described import count_undescribed, end_pass, record_facts, undescribed_rows
 from index.catalog.image_texts import apply_texts, count_unread, record_texts, unread_rows
 from index.catalog.reader import read_catalog
 from index.catalog.rows import TEXTS_SETTING, CatalogRow
 from index.duplicates.duplicate_config import LIMITS_SETTING, DuplicateConfig
 from index.duplicates.near_duplicates import KeptImages, resolve_limits
 from index.embedding.cached import hash_places, open_cached_engine
-from index.embedding.engine import in_checkpoints
+from index.embedding.engine import holding_bytes, in_checkpoints
 from index.embedding.text_recognition import TextReader
-from index.errors import MissingDependencyError
+from index.errors import ImageError, MissingDependencyError
+from index.images.decode import find_facts
+from index.images.image_files import decode_image
 from index.items import EmbeddedItem, Place
 from index.outputs import COPY, SEMANTIC
 from index.progress import Progress
+from index.sources.reading import read_indexed
 from index.sources.source import ImageSource
 from index.text import count_images
-from index.threads import usable_cores
+from index.threads import map_ahead, usable_cores
 from index.vectors.shards import VectorRows, gather_rows, write_checkpoint
 from index.vectors.stores import hold_vectors
 from index.versions.manifest import CATALOG_NAME
@@ -63,6 +68,7 @@ def embed_pending(work: Workspace) -> None:
         with catalog.transaction():
             catalog.release_duplicates()
         _embed(work, sources)
+    _describe(work, sources)
     while True:
         while catalog.skip_matching():
             _embed(work, sources)
@@ -153,6 +159,33 @@ def _mark_duplicates(work: Workspace, *, progress: Progress) -> None:
         catalog.set_duplicates(_exact_duplicates(catalog.repeated(), np.concatenate(order), kept=len(order[0])))
     else:
         catalog.set_duplicates(_near_duplicates(work, ids, hashes, order=order, progress=progress))
+
+
+def _describe(work: Workspace, sources: Mapping[int, ImageSource]) -> None:
+    """Read the facts of files that are not known yet, where all are wanted."""
+    catalog, config = work.catalog, work.config
+    if not (total := count_undescribed(catalog)):
+        return
+    progress, workers = work.begin_step("Reading EXIF"), config.workers or usable_cores()
+    places = (replace(sources[row.source].locate(row), sha256=row.sha256) for row in undescribed_rows(catalog))
+
+    def read(place: Place) -> list[tuple[str, Mapping[str, Any]]]:
+        try:
+            with holding_bytes(place):
+                image = decode_image(read_indexed(place), name=place.name, target_side=1, max_pixels=config.max_pixels)
+            return [(str(place.sha256), find_facts(image))]
+        except ImageError:  # the file is gone, or another one now
+            return []
+
+    with closing(map_ahead(read, places, workers=workers, ahead=2 * workers)) as found:
+        for some in in_checkpoints(
+            found,
+            images=config.checkpoint_images,
+            seconds=config.checkpoint_seconds,
+            progress=lambda done: progress(done, total),
+        ):
+            record_facts(catalog, some, is_pass=True)
+    end_pass(catalog)
 
 
 def _read_texts(work: Workspace, sources: Mapping[int, ImageSource]) -> bool:

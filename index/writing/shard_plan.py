@@ -30,7 +30,7 @@ from index.markers import is_part, read_object
 from index.measures import Measures
 from index.versions.gallery_parts import SHARDS, SHARDS_PLAN, identify, make_part
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 _ENDING = ".npz"
 _KEY_BYTES = 16
 _DAMAGE = (zipfile.BadZipFile, zlib.error, ValueError, KeyError, TypeError, EOFError, StopIteration)
@@ -52,6 +52,7 @@ def write_outcomes(folder: Path, items: Mapping[str, EmbeddedItem], *, made_by: 
             "sha256": item.sha256,
             "phash": item.phash,
             "measures": None if item.measures is None else astuple(item.measures),
+            "facts": item.facts,
             "problem": item.problem and (item.problem.path, item.problem.reason, item.problem.detail),
             "fetched": item.fetched,
         }
@@ -119,6 +120,7 @@ def read_outcomes(path: Path, *, made_by: str, width: int) -> dict[str, Embedded
                 sha256=one["sha256"],
                 phash=one["phash"],
                 measures=None if measures is None else Measures(*measures),
+                facts=one["facts"],
                 problem=problem and ImageError(path=problem[0], reason=problem[1], detail=problem[2]),
                 fetched=None if fetched is None else (fetched[0], fetched[1]),
             )

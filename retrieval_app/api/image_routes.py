@@ -13,6 +13,7 @@ from typing_extensions import TypedDict
 from index.catalog.decided_rows import DROPPED, SET_ASIDE
 from index.errors import ImageError, InputError, UnknownImageError
 from index.filters.condition import Condition
+from index.filters.parser import parse_order
 from index.gallery.gallery import Gallery
 from index.measures import Measures
 from index.network.remote_store import has_time
@@ -159,7 +160,7 @@ async def list_images(context: Context, page: Annotated[ImagePage, Query()]) -> 
     """List images that fulfil the condition, in the order of their ids; or some of them at random."""
     snapshot, folders = context.snapshot, context.folders
     where = read_condition(page.where, page.text, folders=folders)
-    read = context.engine.run if where is None else context.engine.look_up
+    read = context.engine.run if where is None and page.sort is None else context.engine.look_up
     listed = await read(_read_page, snapshot.gallery, where, page=page, folders=folders)
     return {"version": snapshot.version, **listed}
 
@@ -198,7 +199,11 @@ async def get_neighbour_labels(
 
 def _read_page(gallery: Gallery, where: Condition | None, *, page: ImagePage, folders: bool) -> dict[str, Any]:
     ids = gallery.ids if where is None else gallery.matching_ids(where)
-    if page.seed is None:
+    if page.sort is not None:
+        with gallery.catalog(limited=True) as catalog:
+            behind = catalog.sorted_ids(parse_order(page.sort), where=where, after=page.after).tolist()
+        wanted, has_more = behind[: page.limit], page.limit < len(behind)
+    elif page.seed is None:
         start = int(np.searchsorted(ids, page.after, side="right"))
         wanted, has_more = ids[start : start + page.limit].tolist(), start + page.limit < len(ids)
     else:

@@ -143,6 +143,11 @@ class ImagePage(_Condition, Parameters):
     after: int = Field(default=-1, ge=-1, le=MAX_ID, description="the first id is above this one")
     limit: int = Field(default=60, ge=1, le=MAX_PAGE_IMAGES)
     seed: int | None = Field(default=None, ge=0, le=MAX_ID, description="images at random, the same for the same seed")
+    sort: SearchText | None = Field(
+        default=None,
+        description="a column of conditions to order by in place of the id, as `taken`, or `-taken` with the newest "
+        "first; images without it come last, and `after` is the last image of the page before",
+    )
     include: ImageIncludeText = ""
 
 

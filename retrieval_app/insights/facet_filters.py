@@ -25,12 +25,14 @@ from index.filters.condition import (
 )
 from index.filters.parser import write_column, write_condition
 from index.gallery.gallery import Gallery
+from index.images.file_facts import TAKEN
 from index.text import valid_text
 from retrieval_app.insights.answer import Answer, once_per_gallery
 
 MOST_SHOWN = 50  # values of a facet
 MOST_VALUES = 200  # most values of a metadata column that is a facet
 _MOST_COLUMNS = 20
+_MONTHS_OF = 2  # years, whose months are counted; of more the years
 _MOST_CHARACTERS = 300  # longest value that a filter can name
 _NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*", re.ASCII)
 
@@ -72,9 +74,9 @@ def count_facets(
 ) -> Facets:
     """Facets of the members that a filter keeps; None keeps all.
 
-    Metadata is a facet if it has at most `MOST_VALUES` plain values in the whole gallery. Without `folders`, sources,
-    absolute folders and metadata called `path` are left out. Each facet has its `MOST_SHOWN` most frequent values,
-    equally frequent ones by name: those that contain `part`, in any case. `only` is the name of the only facet.
+    Metadata is a facet if it has at most `MOST_VALUES` plain values in the whole gallery; `taken` is one by year, or of
+    two years at most by month. Without `folders`, sources, absolute folders and metadata called `path` are left out. Each facet has its `MOST_SHOWN` most frequent values,
+    equally frequent ones by name, but the latest times: those that contain `part`, in any case. `only` is the name of the only facet.
     """
     columns = _list_columns(gallery.without_decisions)  # decisions change no metadata but the split
     splits = [SPLIT] if gallery.decided.marked.splits and SPLIT not in columns else []
@@ -90,7 +92,11 @@ def count_facets(
         places = {str(gallery.sources[number].location): count for number, count in counts.sources.items()}
         named = {place: count for place, count in places.items() if valid_text(place) == place}
         found.append(("source", named, partial(_equals, SOURCE)))
+    times = _count_times(counts.months)
+    found.append((TAKEN, times, lambda time: Like(Column((TAKEN,)), f"{time}%")))
     for name, values in counts.metadata.items():
+        if name == TAKEN and times:
+            continue
         merged = _merge_equal(values)
         if merged is not None and (folders or name != "path"):
             found.append((write_column(Column((name,))), merged, partial(_equals, Column((name,)))))
@@ -99,7 +105,10 @@ def count_facets(
         wanted = [value for value in values_of if part.casefold() in str(value or "").casefold()]
         if only not in (None, name) or not wanted:
             continue
-        wanted.sort(key=lambda value: (-values_of[value], value is None, str(value)))
+        if values_of is times:
+            wanted.reverse()
+        else:
+            wanted.sort(key=lambda value: (-values_of[value], value is None, str(value)))
         entries = [
             FacetValueEntry(value=value, count=values_of[value], where=write_condition(select(value)))
             for value in wanted[:MOST_SHOWN]
@@ -116,6 +125,14 @@ def count_tags(gallery: Gallery) -> list[dict[str, Any]]:
             counts.update({tag: count for tag, count in count_tagged(catalog).items() if tag is not None})
     ordered = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
     return [{"tag": tag, "count": count, "where": write_condition(_equals(TAG, tag))} for tag, count in ordered]
+
+
+def _count_times(months: Mapping[str, int]) -> Mapping[str, int]:
+    """Counts by year, or of two years at most by month, in order of time."""
+    years = Counter[str]()
+    for month, count in months.items():
+        years[month[:4]] += count
+    return months if len(years) <= _MONTHS_OF else dict(years)
 
 
 def _count_folders(direct: Mapping[bytes, int], *, absolute: bool) -> Mapping[str, int]:

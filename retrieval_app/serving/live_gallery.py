@@ -55,9 +55,11 @@ class LiveGallery:
         decisions_problem: why the newest label decisions are not shown; None where they are.
     """
 
-    def __init__(self, path: Path, *, audit: Path | None = None, filter_s: float | None = None) -> None:
+    def __init__(
+        self, path: Path, *, audit: Path | None = None, filter_s: float | None = None, shows_gps: bool = False
+    ) -> None:
         """Open the current version; `audit` has label issues that replace its own, filters take at most `filter_s`."""
-        self.path, self._audit, self._filter_s = path, audit, filter_s
+        self.path, self._audit, self._filter_s, self._shows_gps = path, audit, filter_s, shows_gps
         self.problem: str | None = None
         self.decisions_problem: str | None = None
         self.swaps = 0
@@ -156,7 +158,7 @@ class LiveGallery:
     def _open(self, *, before: Snapshot | None = None) -> Snapshot:
         """The current version, searched once: so the first request is fast, and damage shows now."""
         embedder = None if before is None else before.gallery.embedder
-        gallery = Gallery.open(self.path, embedder=embedder, filter_s=self._filter_s)
+        gallery = Gallery.open(self.path, embedder=embedder, filter_s=self._filter_s, shows_gps=self._shows_gps)
         if before is not None and gallery.embedder is embedder:
             wide = before.wide_embedder
         else:

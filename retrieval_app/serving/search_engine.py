@@ -135,7 +135,7 @@ class Engine:
         """Open the gallery; `audit` has label issues that replace its own."""
         self.config = config = config or ServingConfig()
         self.name = name or gallery_path.name
-        self.live = LiveGallery(gallery_path, audit=audit, filter_s=config.filter_s)
+        self.live = LiveGallery(gallery_path, audit=audit, filter_s=config.filter_s, shows_gps=config.show_gps)
         self.searches_lane: Lane[Search, list[Hit]] = Lane(
             "searches",
             answer_searches,

@@ -42,6 +42,11 @@ class ServingConfig:
     )
     crops_kept: int = 1024  # vectors of parts of images that are remembered
     thumbnail_cache_bytes: int = option(64 * MEBIBYTE, "Bytes of thumbnails kept in memory.", at_least=1)
+    show_gps: bool = option(
+        False,
+        "Show where photos were taken, if the gallery keeps it (`index build --gps`), to everyone who may search; "
+        "without it no answer, filter or export has gps_latitude and gps_longitude.",
+    )
     poll_s: float = option(1.0, "Seconds between two looks for a new version of the gallery.", at_least=0.01)
 
     def __post_init__(self) -> None:
