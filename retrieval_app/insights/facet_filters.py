@@ -75,8 +75,9 @@ def count_facets(
     """Facets of the members that a filter keeps; None keeps all.
 
     Metadata is a facet if it has at most `MOST_VALUES` plain values in the whole gallery; `taken` is one by year, or of
-    two years at most by month. Without `folders`, sources, absolute folders and metadata called `path` are left out. Each facet has its `MOST_SHOWN` most frequent values,
-    equally frequent ones by name, but the latest times: those that contain `part`, in any case. `only` is the name of the only facet.
+    two years at most by month. Without `folders`, sources, absolute folders and metadata called `path` are left out.
+    Each facet has its `MOST_SHOWN` most frequent values, equally frequent ones by name, but the latest times: those
+    that contain `part`, in any case. `only` is the name of the only facet.
     """
     columns = _list_columns(gallery.without_decisions)  # decisions change no metadata but the split
     splits = [SPLIT] if gallery.decided.marked.splits and SPLIT not in columns else []

@@ -3296,6 +3296,8 @@ export interface operations {
                 limit?: number;
                 /** @description images at random, the same for the same seed */
                 seed?: number | null;
+                /** @description a column of conditions to order by in place of the id, as `taken`, or `-taken` with the newest first; images without it come last, and `after` is the last image of the page before */
+                sort?: string | null;
                 /** @description fields of each image besides its id, with commas between */
                 include?: string;
             };

@@ -89,6 +89,7 @@ declare global {
     collapse: boolean;
     rerank: boolean;
     by: 'semantic' | 'copy';
+    sort: string;
     ids: number[];
     details: number | null;
     extra: Record<string, string | null | undefined>;

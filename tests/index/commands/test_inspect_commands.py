@@ -70,7 +70,7 @@ def test_a_list_holds_what_fulfils_a_filter_and_the_next_page_too(tmp_path: Path
 def test_a_filter_that_cannot_be_read_is_a_usage_error_and_a_misspelt_column_an_input_error(gallery: Path) -> None:
     unread = invoke(cli.list_items, gallery, "--where", "label = red")
     assert unread.exit_code == 2
-    assert "at character 9, red: expected a number, 'text', TRUE or FALSE; found red" in unread.stderr
+    assert "at character 9, red: expected a number, a date, 'text', TRUE or FALSE; found red" in unread.stderr
     twice = invoke(cli.list_items, gallery, "--where", "id = 1", "--where", "id = 2")
     assert (twice.exit_code, "join conditions with AND" in twice.stderr) == (2, True)
     misspelt = invoke(cli.list_items, gallery, "--where", "lable = 'red'").exception

@@ -137,7 +137,7 @@ VALUE_CASES: list[tuple[Sequence[object], str, Sequence[object]]] = [
     (MIXED, "x > '5'", [42, 42.0, 7, "7", "seven"]),  # "42" is before "5" as a text
     (MIXED, "x > 'm'", ["seven"]),
     (MIXED, "x != 'm'", MIXED[:-1]),
-    (["2024-05-31", "2023-12-01", 2024], "x >= '2024-01-01'", ["2024-05-31"]),
+    (["2024-05-31", "2023-12-01", 2024], "x >= 2024-01-01", ["2024-05-31"]),
     (TRUTHS, "x = TRUE", TRUTHS[:4]),
     (TRUTHS, "x IN (true)", TRUTHS[:4]),
     (TRUTHS, "x = false", [False, "FALSE", 0]),

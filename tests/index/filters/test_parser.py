@@ -69,11 +69,11 @@ def test_truths_and_paths_compare_with_their_like_only() -> None:
         (" \n", "the filter is empty"),
         (
             "shop = amazon",
-            "at character 8, amazon: expected a number, 'text', TRUE or FALSE; found amazon; "
+            "at character 8, amazon: expected a number, a date, 'text', TRUE or FALSE; found amazon; "
             "text goes in quotes: 'amazon'",
         ),
         ("price < 20 AND", "at its end: expected the name of a column; found nothing more"),
-        ("day > 2024-01-01", "at character 7, 2024-01-01: .* dates and other text go in quotes"),
+        ("day > 2024-01-1", "at character 7, 2024-01-1: .* a date like 2024-05-31; other text goes in quotes"),
         ("'shop' = 'x'", "at character 1, 'shop' = 'x': .* in double quotes"),
         ("in = 3", 'as a name it goes in double quotes: "in"'),
         ("(x = 1", r"at its end: expected AND, OR or \)"),

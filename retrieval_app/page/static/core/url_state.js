@@ -5,7 +5,7 @@ const DEFAULT_K = 48;
 /** How much a part counts in the query. */
 export const WEIGHTS = {like: 1, more: 0.7, less: -0.4};
 
-const OWN = 'view image photo words more less crop text f k min collapse rerank by ids details'.split(' ');
+const OWN = 'view image photo words more less crop text f k min collapse rerank by sort ids details'.split(' ');
 const listeners = new Set();
 
 /**
@@ -14,7 +14,7 @@ const listeners = new Set();
  * - parts: [{image: ID}, {photo: TOKEN} or {words: TEXT}, each with role 'like' | 'more' | 'less' and crop {x, y, width, height} or
  *   null]
  * - text, filters [where expressions], k, min (lowest score) or null, collapse (near-duplicates), rerank (by shared
- *   neighbours), by ('semantic' or 'copy', what is compared), ids [shown as they are], details (id) or null
+ *   neighbours), by ('semantic' or 'copy', what is compared), sort ('-taken': by this column, '' for none), ids [shown as they are], details (id) or null
  * - extra: whatever else it holds, by name; for the other views
  *
  * @returns {State}
@@ -33,6 +33,7 @@ export function readState(search = location.search) {
     collapse: params.get('collapse') === '1',
     rerank: params.get('rerank') === '1',
     by: params.get('by') === 'copy' ? 'copy' : 'semantic',
+    sort: params.get('sort') ?? '',
     ids: (params.get('ids') ?? '').split(',').flatMap(text => readId(text) ?? []),
     details: readId(params.get('details')),
     extra: Object.fromEntries([...params].filter(([name]) => !OWN.includes(name))),
@@ -162,6 +163,7 @@ function writeQuery(state) {
   if (state.collapse) params.set('collapse', '1');
   if (state.rerank) params.set('rerank', '1');
   if (state.by !== 'semantic') params.set('by', state.by);
+  if (state.sort) params.set('sort', state.sort);
   if (state.ids.length) params.set('ids', state.ids.join(','));
   if (state.details !== null) params.set('details', String(state.details));
   for (const [name, value] of Object.entries(state.extra)) {

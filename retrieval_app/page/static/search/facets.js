@@ -1,6 +1,6 @@
 // Facets with counts: labels, folders, metadata; a click on a value is a condition.
 
-import {button, make, refill, shownName, shownText} from '../core/dom.js';
+import {button, count, make, refill, shownName, shownText} from '../core/dom.js';
 import {get, isAborted} from '../core/api.js';
 import {kindOf, whereOf} from './results.js';
 import {readState, writeState} from '../core/url_state.js';
@@ -9,7 +9,7 @@ const SHOWN_AT_FIRST = 8;
 const OPEN_AT_FIRST = 3;
 const TYPING_MILLISECONDS = 200;
 const MOST_NAMED = 200; // more of them make too long a condition
-const TITLES = {label: 'Label', tag: 'Tag', folder: 'Folder', source: 'Source'};
+const TITLES = {label: 'Label', tag: 'Tag', folder: 'Folder', source: 'Source', taken: 'Taken'};
 
 /**
  * The facets. `changed()` tells that names of conditions became known. Has `element`, `nameOf` and `update(state)`, false
@@ -84,9 +84,7 @@ export function makeFacets({changed}) {
       facet.name === 'folder'
       && labels
       && facet.values.length === labels.values.length
-      && facet.values.every(({value, count}) =>
-        labels.values.some(label => label.value === value && label.count === count),
-      );
+      && facet.values.every(own => labels.values.some(one => one.value === own.value && one.count === own.count));
     const focused = element.querySelector(':focus')?.dataset.where;
     refill(element, [
       facets
@@ -106,16 +104,22 @@ export function makeFacets({changed}) {
     const shown = facet.values.filter(({where}, place) => all || place < SHOWN_AT_FIRST || chosen.includes(where));
     const most = Math.max(...facet.values.map(value => value.count));
     const hidden = facet.values.length - shown.length;
+    const isTime = facet.name === 'taken';
     if (!folded.has(facet.name)) folded.set(facet.name, open || chosen.length > 0);
     const summary = make('summary', titleOf(facet.name));
     const part = wanted.get(facet.name) ?? '';
-    const isLong = part !== '' || facet.more > 0 || facet.values.length > SHOWN_AT_FIRST;
+    const isLong = !isTime && (part !== '' || facet.more > 0 || facet.values.length > SHOWN_AT_FIRST);
     const details = make('details', {class: 'facet', open: folded.get(facet.name)}, [
       summary,
       isLong && drawFinder(facet, part),
       !shown.length && make('p.small.soft', 'No such value'),
-      make('ul', [shown.map(value => make('li', drawValue({facet, value, most, on: chosen.includes(value.where)})))]),
+      isTime && drawTimes(facet, {most, chosen}),
+      !isTime
+        && make('ul', [
+          shown.map(value => make('li', drawValue({facet, value, most, on: chosen.includes(value.where)}))),
+        ]),
       (hidden > 0 || all)
+        && !isTime
         && !wanted.has(facet.name)
         && facet.values.length > SHOWN_AT_FIRST
         && button(
@@ -128,6 +132,7 @@ export function makeFacets({changed}) {
           },
         ),
       facet.more > 0
+        && !isTime
         && (all || hidden === 0)
         && make('p.small.soft', `${facet.more.toLocaleString('en')} more values: find them by a part of their name`),
     ]);
@@ -156,6 +161,28 @@ export function makeFacets({changed}) {
         waiting = setTimeout(() => update(readState()), TYPING_MILLISECONDS);
       },
     });
+  }
+
+  /** A histogram over years or months, whose bars are conditions. @param {FacetEntry} facet */
+  function drawTimes({name, values}, {most, chosen}) {
+    const bars = values.map(({value, count: images, where}) =>
+      button(`${value}: ${count(images, 'image')}`, {
+        iconOnly: true,
+        class: 'time',
+        'aria-pressed': String(chosen.includes(where)),
+        style: {'--share': images / most},
+        dataset: {where},
+        onclick: () => toggle({facet: name, where}),
+      }),
+    );
+    const ends = values.length > 1 ? [values[0], values[values.length - 1]] : values;
+    return [
+      make('div', {class: 'times', role: 'group', 'aria-label': titleOf(name)}, bars),
+      make(
+        'div.times-ends.small.soft',
+        ends.map(({value}) => make('span', value)),
+      ),
+    ];
   }
 
   function drawValue({facet, value, most, on}) {

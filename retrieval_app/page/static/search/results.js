@@ -15,9 +15,9 @@ export function kindOf(state) {
 
 /** The part of a state that decides on its results, as text. */
 export function resultsKey(state) {
-  const {parts, text, filters, k, min, collapse, rerank, by, ids} = state;
+  const {parts, text, filters, k, min, collapse, rerank, by, sort, ids} = state;
   return JSON.stringify(
-    kindOf(state) === 'ranking' ? {parts, text, filters, k, min, collapse, rerank, by} : {text, filters, ids},
+    kindOf(state) === 'ranking' ? {parts, text, filters, k, min, collapse, rerank, by} : {text, filters, sort, ids},
   );
 }
 
@@ -97,7 +97,14 @@ async function readRanking(state, {place, tookMs}, {signal, weights}) {
 async function readBrowsed(state, {place}, {signal}) {
   const answer = await get(
     'images',
-    {where: whereOf(state.filters), text: state.text, after: place, limit: BROWSED_AT_ONCE, include: INCLUDE},
+    {
+      where: whereOf(state.filters),
+      text: state.text,
+      sort: state.sort,
+      after: place,
+      limit: BROWSED_AT_ONCE,
+      include: INCLUDE,
+    },
     {signal},
   );
   return {items: answer.images, place: answer.next_after, total: answer.total};

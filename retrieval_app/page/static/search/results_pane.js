@@ -1,10 +1,10 @@
 // The results with their line above: fetched, shown, continued, restored on Back, or replaced by a notice.
 
 import {button, count, make, refill, sentence} from '../core/dom.js';
-import {isAborted} from '../core/api.js';
+import {isAborted, withGallery} from '../core/api.js';
 import {precisionLegend} from '../core/precision.js';
 import {drawSkeletons} from './grid.js';
-import {openResults, resultsKey, whereOf} from './results.js';
+import {kindOf, openResults, resultsKey, whereOf} from './results.js';
 import {select, selectWhole} from '../core/selection.js';
 import {drawEmpty, drawFailure, findLostPhotos} from './search_notices.js';
 import {announce, toast, toastError} from '../core/toast.js';
@@ -35,6 +35,29 @@ function describeWords({understood, images, looks: by}) {
   ].join(', ');
 }
 
+const ORDERS = {'': 'As indexed', '-taken': 'Newest first', taken: 'Oldest first'};
+
+/** The order of images that are browsed; hidden where no file says when it was taken. Has `element`, `update(state)`. */
+function makeOrder() {
+  const options = Object.entries(ORDERS).map(([value, named]) => make('option', {value}, named));
+  const change = event => writeState({sort: event.target.value});
+  const element = make(
+    'select',
+    {class: 'select order', 'aria-label': 'Order', hidden: true, onchange: change},
+    options,
+  );
+  let isDated = false;
+  function update(state) {
+    element.value = state.sort in ORDERS ? state.sort : '';
+    element.hidden = !isDated || kindOf(state) !== 'browsing';
+  }
+  withGallery(({metadata_columns: columns}) => {
+    isDated = columns.includes('taken');
+    update(readState());
+  });
+  return {element, update};
+}
+
 const REMEMBERED = 12;
 const AHEAD = '600px';
 const NO_TEXT = '\u00a0';
@@ -59,6 +82,7 @@ export class ResultsPane {
   #remembered = new Map(); // results by key, so that Back shows them at once, where they were left
   #status = make('h2.found', NO_TEXT);
   #legend = precisionLegend();
+  #order = makeOrder();
   #place = make('div.results');
   #more = button('Show more', {class: 'more', hidden: true}, () => this.#loadMore({focus: true}));
 
@@ -68,7 +92,7 @@ export class ResultsPane {
     this.#filled = filled;
     this.#retried = retried;
     this.#legend.hidden = true;
-    this.elements = [make('div.status-row', this.#status, this.#legend), this.#place, this.#more];
+    this.elements = [make('div.status-row', this.#status, this.#order.element, this.#legend), this.#place, this.#more];
     const seen = entries => entries.some(entry => entry.isIntersecting) && this.#loadMore();
     this.#edge = new IntersectionObserver(seen, {rootMargin: AHEAD});
   }
@@ -80,6 +104,7 @@ export class ResultsPane {
 
   /** Show the results of a state, unless they are shown; true if there was something to do. */
   show(state, {travelled = false, again = false} = {}) {
+    this.#order.update(state);
     const key = resultsKey(state);
     if (key === this.#key && !again) return false;
     this.#running.abort();
