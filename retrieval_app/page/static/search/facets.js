@@ -8,6 +8,7 @@ import {readState, writeState} from '../core/url_state.js';
 const SHOWN_AT_FIRST = 8;
 const OPEN_AT_FIRST = 3;
 const TYPING_MILLISECONDS = 200;
+const MOST_STEPS = 60; // of a histogram
 const MOST_NAMED = 200; // more of them make too long a condition
 const TITLES = {label: 'Label', tag: 'Tag', folder: 'Folder', source: 'Source', taken: 'Taken'};
 
@@ -165,17 +166,20 @@ export function makeFacets({changed}) {
 
   /** A histogram over years or months, whose bars are conditions. @param {FacetEntry} facet */
   function drawTimes({name, values}, {most, chosen}) {
-    const bars = values.map(({value, count: images, where}) =>
+    const ordered = [...values].reverse();
+    const first = stepOf(ordered[0].value);
+    const hasGaps = stepOf(values[0].value) - first < MOST_STEPS; // else a wrong clock leaves no room for bars
+    const bars = ordered.map(({value, count: images, where}) =>
       button(`${value}: ${count(images, 'image')}`, {
         iconOnly: true,
         class: 'time',
         'aria-pressed': String(chosen.includes(where)),
-        style: {'--share': images / most},
+        style: {'--share': images / most, 'grid-column': hasGaps ? stepOf(value) - first + 1 : 'auto'},
         dataset: {where},
         onclick: () => toggle({facet: name, where}),
       }),
     );
-    const ends = values.length > 1 ? [values[0], values[values.length - 1]] : values;
+    const ends = ordered.length > 1 ? [ordered[0], values[0]] : ordered;
     return [
       make('div', {class: 'times', role: 'group', 'aria-label': titleOf(name)}, bars),
       make(
@@ -217,5 +221,8 @@ export function makeFacets({changed}) {
 
 /** Text for a value. */
 const textOf = value => (value === null ? '(none)' : value === '' ? '(top folder)' : value);
+
+/** The number of a year, or of a month such as 2024-05. */
+const stepOf = time => (time.length === 4 ? Number(time) : 12 * Number(time.slice(0, 4)) + Number(time.slice(5)));
 
 const titleOf = name => TITLES[name] ?? shownText(name);
