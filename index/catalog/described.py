@@ -6,10 +6,10 @@ without one has what its source gives; a rescan and a moved file thus keep the f
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from index.catalog.rows import FACTS_SETTING, GPS_SETTING, CatalogRow, read_metadata
+from index.catalog.rows import FACTS_SETTING, GPS_SETTING, read_metadata
 from index.images.file_facts import GPS
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ CREATE TABLE IF NOT EXISTS facts (
     gps INTEGER NOT NULL       -- whether places were wanted
 ) WITHOUT ROWID
 """
-_UNREAD = (  # of equal files the first
+UNREAD_ROWS = (  # of equal files the first
     f"status = 'indexed' AND NOT EXISTS (SELECT 1 FROM facts AS f WHERE f.sha256 = images.sha256 AND f.gps >= "
     f"(SELECT count(*) FROM settings WHERE name = '{GPS_SETTING}')) AND NOT EXISTS (SELECT 1 FROM images AS e "
     "WHERE e.sha256 = images.sha256 AND e.id < images.id AND e.status = 'indexed')"
@@ -41,7 +41,11 @@ def prepare_facts(connection: sqlite3.Connection) -> None:
 
 
 def _add_facts(metadata: str | None, facts: str | None) -> str | None:
-    return metadata if facts is None else json.dumps({**json.loads(facts), **read_metadata(metadata)}, sort_keys=True)
+    return (
+        metadata
+        if facts in (None, "{}")
+        else json.dumps({**json.loads(str(facts)), **read_metadata(metadata)}, sort_keys=True)
+    )
 
 
 def _remove_facts(metadata: str | None, facts: str | None) -> str | None:
@@ -64,6 +68,7 @@ def switch_facts(catalog: "CatalogWriter", *, gps: bool | None, describe: bool =
             no_places = f"json_remove(facts, {', '.join(repr(f'$.{name}') for name in GPS)})"
             execute(f"UPDATE images SET metadata = without_facts(metadata, {OF_ROW}) WHERE {OF_ROW} IS NOT NULL")
             execute(f"UPDATE facts SET facts = {no_places}, gps = 0")
+            execute("DELETE FROM facts WHERE facts = '{}'")
             execute(f"UPDATE images SET metadata = with_facts(metadata, {OF_ROW}) WHERE {OF_ROW} IS NOT NULL")
         changes: dict[str, str | None] = {} if gps is None else {GPS_SETTING: "true" if gps else None}
         if not catalog.count("indexed"):
@@ -73,16 +78,11 @@ def switch_facts(catalog: "CatalogWriter", *, gps: bool | None, describe: bool =
         catalog.set(changes)
 
 
-def undescribed_rows(catalog: "CatalogWriter") -> Iterator[CatalogRow]:
-    """One row of each content whose file was not read; facts may be recorded while it iterates."""
-    yield from catalog.select(_UNREAD)
-
-
 def count_undescribed(catalog: "CatalogWriter") -> int:
     """The number of contents to read now: 0 where all were read."""
     if catalog.setting(FACTS_SETTING) != UNREAD:
         return 0
-    return int(catalog.connection.execute(f"SELECT count(*) FROM images WHERE {_UNREAD}").fetchone()[0])
+    return int(catalog.connection.execute(f"SELECT count(*) FROM images WHERE {UNREAD_ROWS}").fetchone()[0])
 
 
 def record_facts(catalog: "CatalogWriter", found: Iterable[tuple[str, Mapping[str, Any]]], *, is_pass: bool) -> None:
@@ -109,10 +109,3 @@ def end_pass(catalog: "CatalogWriter") -> None:
     with catalog.transaction() as execute:
         execute("DELETE FROM facts WHERE facts = '{}'")
         catalog.set({FACTS_SETTING: READ})
-
-
-def forget_facts(catalog: "CatalogWriter") -> None:
-    """Remove the facts of contents that no image has."""
-    catalog.connection.execute(
-        "DELETE FROM facts WHERE sha256 NOT IN (SELECT sha256 FROM images WHERE sha256 NOT NULL)"
-    )

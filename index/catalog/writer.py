@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from index.arrays import Ids
-from index.catalog.described import OF_ROW, forget_facts, prepare_facts, record_facts
+from index.catalog.described import OF_ROW, prepare_facts, record_facts
 from index.catalog.reader import Catalog, create_tables, find_gallery, opened
 from index.catalog.rows import (
     CLUSTER,
@@ -217,7 +217,7 @@ class CatalogWriter(Catalog):
             if self.has_scan:
                 dropped = execute("DELETE FROM images WHERE id IN (SELECT id FROM temp.gone)").rowcount
             self.release_duplicates()
-            forget_facts(self)
+            execute("DELETE FROM facts WHERE sha256 NOT IN (SELECT sha256 FROM images WHERE sha256 NOT NULL)")
         return dropped
 
     def take_out(self, rows: Iterable[CatalogRow]) -> None:

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from index.commands.console import PATH, backend_option, emit, output_options, progress_bars, where_option
-from index.errors import InputError
 from index.text import align, command_line, printable_path, show_bytes, valid_text
 
 if TYPE_CHECKING:
     from index.catalog.reader import Catalog
     from index.catalog.rows import CatalogRow
-    from index.filters.condition import Condition, Order
+    from index.filters.condition import Condition
 
 _PAGE_ROWS = 50
 
@@ -47,15 +46,6 @@ def info(*, gallery: Path, as_json: bool) -> None:
     emit(described, as_json=as_json, text=_describe_info(described, gallery=gallery))
 
 
-def _parse_order(context: click.Context, param: click.Parameter, text: str | None) -> tuple[str, Order] | None:
-    from index.filters.parser import parse_order
-
-    try:
-        return None if text is None else (text, parse_order(text))
-    except InputError as error:
-        raise click.BadParameter(str(error), ctx=context, param=param) from error
-
-
 @click.command(name="list")
 @click.argument("gallery", type=PATH)
 @click.option(
@@ -75,7 +65,6 @@ def _parse_order(context: click.Context, param: click.Parameter, text: str | Non
 @click.option("--limit", type=click.IntRange(min=1), default=_PAGE_ROWS, show_default=True, help="Items on a page.")
 @click.option(
     "--sort",
-    callback=_parse_order,
     metavar="[-]COLUMN",
     help="Order by a column of --where, such as taken; -taken begins with the newest. Items without it come last.  "
     "[default: id]",
@@ -88,7 +77,7 @@ def list_items(
     where: Condition | None,
     after: int,
     limit: int,
-    sort: tuple[str, Order] | None,
+    sort: str | None,
     as_json: bool,
 ) -> None:
     """List indexed images, duplicates and skipped files.
@@ -101,7 +90,7 @@ def list_items(
       retrieval index list gallery --where "label = 'cat'" --after 5000 --json
       retrieval index list gallery --where "taken >= 2024-01-01" --sort=-taken
     """
-    from index.filters.parser import write_condition
+    from index.filters.parser import parse_order, write_condition
     from index.labels.decided_labels import read_decided_catalog
     from index.versions.versions import holding_current
 
@@ -109,7 +98,9 @@ def list_items(
         if sort is None:
             rows = list(catalog.rows(status=status, where=where, after=after, limit=limit + 1))
         else:
-            wanted = catalog.sorted_ids(sort[1], where=where, status=status, after=after)[: limit + 1].tolist()
+            wanted = catalog.sorted_ids(parse_order(sort), where=where, status=status, after=after)[
+                : limit + 1
+            ].tolist()
             found = {row.id: row for row in catalog.rows_of(wanted)}
             rows = [found[number] for number in wanted]
         page, following = rows[:limit], rows[limit:]
@@ -124,7 +115,7 @@ def list_items(
         options = {
             "--status": status,
             "--where": None if where is None else valid_text(write_condition(where)),
-            "--sort": None if sort is None else sort[0],
+            "--sort": sort,
             "--limit": None if limit == _PAGE_ROWS else str(limit),
             "--after": str(next_after),
         }

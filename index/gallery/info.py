@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from index.catalog.reader import Catalog, opened, read_catalog
-from index.catalog.rows import SKIP_SETTING
+from index.catalog.rows import GPS_SETTING, SKIP_SETTING
 from index.duplicates.duplicate_config import LIMITS_SETTING
 from index.errors import GalleryError
 from index.model.contract import find_contract
@@ -50,7 +50,8 @@ def read_info(path: Path) -> dict[str, Any]:
                 catalog.indexed_by_source() if len(sources) > 1 else dict.fromkeys(sources, manifest.counts["indexed"])
             )
             labels = catalog.indexed_labels(limit=_LARGEST_LABELS)
-            dedup, label_file, skip_if = (catalog.setting(name) for name in ("dedup", "labels", SKIP_SETTING))
+            names = ("dedup", "labels", SKIP_SETTING, GPS_SETTING)
+            dedup, label_file, skip_if, gps = (catalog.setting(name) for name in names)
             limits = json.loads(catalog.setting(LIMITS_SETTING) or "{}")
         contract = find_contract(version.folder / MODEL_NAME)
         made = (version.folder / MANIFEST_NAME).stat().st_mtime
@@ -76,6 +77,7 @@ def read_info(path: Path) -> dict[str, Any]:
                 **limits,
                 "labels": None if label_file is None else valid_text(json.loads(label_file)),
                 **({} if skip_if is None else {"skip_if": skip_if}),
+                **({} if gps is None else {"gps": "kept"}),
             },
             "index": manifest.index,
             "disk_bytes": _measure(path, manifest),

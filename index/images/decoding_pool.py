@@ -19,7 +19,6 @@ from PIL import Image
 from index.errors import ImageError, InputError
 from index.images.decode import keep_original
 from index.images.decoding_worker import ANSWER, READY, REQUEST, TOO_COSTLY
-from index.images.file_facts import check_facts
 from index.limits import DECODED_BYTES_A_S, MAX_DECODE_CPU_S, MAX_DECODE_WALL_S
 from index.threads import raise_if_abandoned, usable_cores
 
@@ -155,7 +154,7 @@ class _Worker:
             if not 0 < width * height <= max_pixels:
                 raise _WorkerDiedError
             pixels = self._receive(3 * width * height, until=until)
-            return keep_original(Image.frombytes("RGB", (width, height), pixels), original, check_facts(answer))
+            return keep_original(Image.frombytes("RGB", (width, height), pixels), original, dict(answer))
         except (_WorkerDiedError, ValueError, KeyError, TypeError, AttributeError):  # or an invalid answer
             detail = _why_it_died(self._process, cpu_s=cpu_s)
         except TimeoutError:

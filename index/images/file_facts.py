@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
-from xml.parsers import expat
+from xml.etree import ElementTree
 
 from PIL import Image, TiffImagePlugin
 
@@ -30,7 +30,7 @@ _WANTED = frozenset(
 _VALUE_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 7: 1}  # by type
 _MAX_TAGS = 4096  # of a directory
 _MAX_BLOCK_BYTES = 1 << 18  # of IPTC or XMP
-_MAX_RECORDS, _MAX_ELEMENTS, _MAX_DEPTH = 512, 4096, 32
+_MAX_RECORDS = 512
 _MAX_KEYWORDS = 100
 _MAX_CHARACTERS = {"camera": 100, "title": 300, "caption": 2000, "keywords": 2000}
 _TIME = re.compile(rb"(\d{4})[:-](\d\d)[:-](\d\d)[ T](\d\d):(\d\d):(\d\d)")
@@ -39,8 +39,8 @@ _COMPANY = re.compile(
 )
 _PHOTOSHOP_IPTC = 0x0404  # the resource of a JPEG
 _IPTC_FIELDS = {5: "title", 25: "keywords", 120: "caption"}  # of record 2
-_DC, _LI = "http://purl.org/dc/elements/1.1/", "http://www.w3.org/1999/02/22-rdf-syntax-ns# li"
-_XMP_FIELDS = {f"{_DC} title": "title", f"{_DC} description": "caption", f"{_DC} subject": "keywords"}
+_DC, _LI = "http://purl.org/dc/elements/1.1/", "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}li"
+_XMP_FIELDS = {"title": "title", "description": "caption", "subject": "keywords"}
 
 _Directory = dict[int, bytes]
 """The bytes of the wanted tags of a directory."""
@@ -66,13 +66,6 @@ def read_facts(image: Image.Image, data: bytes) -> dict[str, Any]:
         if text := ", ".join(lines)[: _MAX_CHARACTERS[name]].rstrip():
             found[name] = text
     return found
-
-
-def check_facts(found: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts of a process that is not trusted, without what `read_facts` never gives."""
-    texts = {name: clean_line(found[name]) for name in FACTS if isinstance(found.get(name), str)}
-    numbers = {name: found[name] for name in ("orientation", *GPS) if type(found.get(name)) in (int, float)}
-    return texts | {name: number for name, number in numbers.items() if abs(number) <= 180}
 
 
 def read_exif(body: bytes) -> tuple[dict[str, Any], _Directory]:
@@ -185,30 +178,11 @@ def _list_records(block: bytes) -> Iterator[tuple[int, int, bytes]]:
 
 def _read_xmp(packet: bytes) -> dict[str, list[str]]:
     """Title, description and subject of Dublin Core; a packet with a document type, and so with entities, has none."""
-    found, path, elements = dict[str, list[str]](), list[str](), 0
-    if _DC.encode() not in packet:
+    if _DC.encode() not in packet or b"<!DOCTYPE" in packet:
         return {}
-
-    def start(name: str, _: object) -> None:
-        nonlocal elements
-        path.append(name)
-        elements += 1
-        if len(path) > _MAX_DEPTH or elements > _MAX_ELEMENTS:
-            raise ValueError("too many elements")
-        if name == _LI and path[-3:-2] and path[-3] in _XMP_FIELDS:
-            found.setdefault(_XMP_FIELDS[path[-3]], []).append("")
-
-    def add(text: str) -> None:
-        if path[-1] == _LI and path[-3:-2] and path[-3] in _XMP_FIELDS:
-            found[_XMP_FIELDS[path[-3]]][-1] += text
-
-    def refuse(*_: object) -> None:
-        raise ValueError("a document type")
-
-    parser = expat.ParserCreate(namespace_separator=" ")
-    parser.buffer_text = True
-    parser.StartElementHandler, parser.EndElementHandler = start, lambda _: path.pop()
-    parser.CharacterDataHandler, parser.StartDoctypeDeclHandler = add, refuse
-    with suppress(expat.ExpatError, ValueError):
-        parser.Parse(packet.rstrip(b"\0 "), True)
-    return found
+    try:
+        root = ElementTree.fromstring(packet.rstrip(b"\0 "))
+    except (ElementTree.ParseError, ValueError, LookupError):  # damaged, or of an unknown encoding
+        return {}
+    found = {name: root.findall(f".//{{{_DC}}}{field}/*/{_LI}") for field, name in _XMP_FIELDS.items()}
+    return {name: [element.text or "" for element in elements] for name, elements in found.items() if elements}

@@ -67,8 +67,7 @@ def build_gallery(
         index: changed fields of `AnnConfig`; the gallery remembers the rest, and its store and runtime.
         shards: a folder of shards with the outcome of every image, so that nothing is embedded here.
         skip_if: images that match are skipped, also in later updates; None takes them in again.
-        ocr: whether the text in images is read, also in later updates; None: as the gallery has it.
-        gps: whether the places in EXIF are kept, likewise.
+        ocr, gps: read the text in images, keep the places in EXIF, also in later updates; None: as the gallery has it.
     """
     start = time.perf_counter()
     if ocr:

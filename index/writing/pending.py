@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from index.arrays import Ids
-from index.catalog.described import count_undescribed, end_pass, record_facts, undescribed_rows
+from index.catalog.described import UNREAD_ROWS, count_undescribed, end_pass, record_facts
 from index.catalog.image_texts import apply_texts, count_unread, record_texts, unread_rows
 from index.catalog.reader import read_catalog
 from index.catalog.rows import TEXTS_SETTING, CatalogRow
@@ -167,7 +167,7 @@ def _describe(work: Workspace, sources: Mapping[int, ImageSource]) -> None:
     if not (total := count_undescribed(catalog)):
         return
     progress, workers = work.begin_step("Reading EXIF"), config.workers or usable_cores()
-    places = (replace(sources[row.source].locate(row), sha256=row.sha256) for row in undescribed_rows(catalog))
+    places = (replace(sources[row.source].locate(row), sha256=row.sha256) for row in catalog.select(UNREAD_ROWS))
 
     def read(place: Place) -> list[tuple[str, Mapping[str, Any]]]:
         try:

@@ -33,6 +33,7 @@ class ServeCommand(OptionFileCommand):
     )
     common = frozenset(field.name for field in fields(ServeOptions)) | {
         "open_browser",
+        "show_gps",
         "token_file",
         "no_token",
         "threads",

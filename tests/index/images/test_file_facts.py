@@ -33,6 +33,12 @@ def _facts(data: bytes) -> dict[str, Any]:
     return dict(find_facts(decode_image(data, name="x", target_side=8)))
 
 
+def _read(**blocks: Any) -> dict[str, Any]:
+    image = Image.new("RGB", (1, 1))
+    image.info = dict(blocks)
+    return read_facts(image, b"")
+
+
 @pytest.mark.parametrize("kind", ["JPEG", "WEBP", "AVIF"])  # the last one is decoded in another process
 def test_time_camera_place_and_words_are_read(kind: str) -> None:
     assert _facts(_write(kind)) == {**KNOWN, **PLACE, **TEXTS}
@@ -56,9 +62,7 @@ def test_any_damage_leaves_fields_out_and_nothing_else(data: st.DataObject) -> N
         for place, value in data.draw(st.lists(st.tuples(places, st.integers(0, 255)), max_size=6)):
             block[place] = value
         del block[data.draw(st.integers(0, len(block))) if data.draw(st.booleans()) else len(block) :]
-    image = Image.new("RGB", (1, 1))
-    image.info = {"exif": bytes(exif), "xmp": bytes(xmp), "photoshop": {0x0404: bytes(iptc)}}
-    facts = read_facts(image, b"")
+    facts = _read(exif=bytes(exif), xmp=bytes(xmp), photoshop={0x0404: bytes(iptc)})
     assert facts.keys() <= set(FACTS)
     assert all(value.isprintable() and value for value in facts.values() if isinstance(value, str))
     assert abs(facts.get(GPS[0], 0)) <= 90
@@ -85,6 +89,7 @@ def _directory(*entries: tuple[int, int, int, int], start: int = 8) -> bytes:
     return b"II*\0" + struct.pack("<LH", start, len(entries)) + packed + struct.pack("<L", start)
 
 
+DC = b"http://purl.org/dc/elements/1.1/"
 BOMB = XMP.replace("{title}", "&c;").format(keyword="").encode()
 ENTITIES = b'<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;"><!ENTITY c "&b;&b;&b;&b;&b;&b;">]>'
 HOSTILE = {
@@ -92,15 +97,13 @@ HOSTILE = {
     "a value of 4 GB": {"exif": _directory((0x010F, 2, 0xFFFFFFFF, 8), (0x0110, 5, 0xFFFFFFFF, 8))},
     "an offset behind the end": {"exif": _directory((0x8769, 4, 1, 0xFFFFFFF0), (0x010F, 2, 40, 0xFFFFFFF0))},
     "entities": {"xmp": ENTITIES + BOMB},
-    "deep elements": {"xmp": b"http://purl.org/dc/elements/1.1/".join([b"<!--", b"-->"]) + b"<a>" * 20_000},
-    "many elements": {"xmp": PACKET.replace(b"<dc:title>", b"<b/>" * 15_000 + b"<dc:title>")},
+    "deep elements": {"xmp": b"<a>" * 37_000 + DC + b"</a>" * 37_000},
+    "too long a packet": {"xmp": PACKET + b" " * 300_000},
 }
 
 
 @pytest.mark.parametrize("blocks", HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_file_is_an_image_without_fields_at_once(blocks: dict[str, bytes]) -> None:
-    data = _write(**({"exif": b"", "xmp": b""} | blocks))
+def test_a_hostile_block_has_no_fields_at_once(blocks: dict[str, bytes]) -> None:
     began = time.process_time()
-    facts = _facts(data)
+    assert _read(**blocks).keys() <= {"camera", "orientation"}
     assert time.process_time() - began < 0.5
-    assert not facts.keys() & {"taken", "title", *GPS}
