@@ -41,11 +41,9 @@ def prepare_facts(connection: sqlite3.Connection) -> None:
 
 
 def _add_facts(metadata: str | None, facts: str | None) -> str | None:
-    return (
-        metadata
-        if facts in (None, "{}")
-        else json.dumps({**json.loads(str(facts)), **read_metadata(metadata)}, sort_keys=True)
-    )
+    if facts is None or facts == "{}":
+        return metadata
+    return json.dumps({**json.loads(facts), **read_metadata(metadata)}, sort_keys=True)
 
 
 def _remove_facts(metadata: str | None, facts: str | None) -> str | None:
