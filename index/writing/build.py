@@ -58,12 +58,12 @@ def build_gallery(
 ) -> BuildReport:
     """Build the gallery `out` from all images of the sources, continue a stopped build, or update a finished gallery.
 
-    Items with unchanged size and time, or else unchanged bytes, keep their ids and vectors. A new version is made only
-    where something changed. Every found item is in the catalogue: indexed, a duplicate, or skipped with a reason.
+    Items with unchanged size and time, or else unchanged bytes, keep ids and vectors. Without a change no version is
+    made. Every item found is indexed, a duplicate, or skipped with a reason.
 
     Args:
         model_path: an exported model; None: the gallery's own, or the built-in model for a new gallery.
-        labels_file: CSV or Parquet of `path,label`, which replaces other labels; items without a row have no label.
+        labels_file: CSV or Parquet of `path,label`, in place of all other labels.
         index: changed fields of `AnnConfig`; the gallery remembers the rest, and its store and runtime.
         shards: a folder of shards with the outcome of every image, so that nothing is embedded here.
         skip_if: images that match are skipped, also in later updates; None takes them in again.
@@ -73,17 +73,15 @@ def build_gallery(
     if ocr:
         require_ocr()
     given = [find_source(os.fspath(source)) for source in sources]
-    gallery = check_out(out, sources=given)
-    labels = None if labels_file is None else AssignedLabels(labels_file)
+    gallery, labels = check_out(out, sources=given), AssignedLabels(labels_file) if labels_file else None
     embedder = Embedder(model_path or choose_model(gallery), threads=1, backend=backend or usual_runtime_in(gallery))
     read_text_files(embedder.path, embedder.contract)  # before anything is made, so that a missing one is refused
     settings = {
-        "labels": None if labels_file is None else json.dumps(str(labels_file.absolute())),
-        SKIP_SETTING: None if skip_if is None else _write_skip_condition(skip_if),
+        "labels": labels_file and json.dumps(str(labels_file.absolute())),
+        SKIP_SETTING: skip_if and _write_skip_condition(skip_if),
         **_describe_deduplication(dedup, duplicates or DuplicateConfig()),
     }
-    is_new = not gallery.exists()
-    make_gallery_folder(gallery, shown=out)
+    is_new = make_gallery_folder(gallery, shown=out)
     with open_workspace(gallery, embedder=embedder, start=start, is_new=is_new, **run) as work:
         work.shards = shards
         with work.change() as catalog:
@@ -95,9 +93,9 @@ def build_gallery(
             numbers, scanning = catalog.add_sources(given), work.begin_step("Scanning")
             found = scan_sources(catalog, numbers, labels=labels, trust=is_known, progress=scanning)
             record_scan(catalog, found, scanned=numbers)
-            if labels is not None:
+            if labels:
                 labels.check_used()
-            if shards is not None:
+            if shards:
                 check_complete(catalog, shards)
         embed_pending(work)
         return publish(work)
@@ -133,8 +131,8 @@ def update_gallery(
 
     `roots` are new locations of moved sources, by the old ones; the key None stands for the only source. With
     `thorough`, the bytes of every item are compared, not only where size or time changed. `ocr` and `gps` as of
-    `build_gallery`. Skipped items are tried again: all, or those of `retry`, by their ids, alone. With `describe`, files
-    of which no EXIF, IPTC or XMP is known are read again.
+    `build_gallery`. Skipped items are tried again: all, or those of `retry`, by their ids, alone. With `describe`,
+    files of which no EXIF, IPTC or XMP is known are read again.
     """
     if ocr:
         require_ocr()
@@ -193,13 +191,16 @@ def remove_from_gallery(
         return publish(work)
 
 
-def make_gallery_folder(gallery: Path, *, shown: Path) -> None:
+def make_gallery_folder(gallery: Path, *, shown: Path) -> bool:
+    """Make the folder of a gallery; whether there was none."""
+    is_new = not gallery.exists()
     try:
         gallery.mkdir(parents=True, exist_ok=True)
         if recognise(gallery) is FolderState.VACANT:
             make_mark(gallery)
     except OSError as error:
         raise InputError(f"the gallery cannot be made: {error.strerror}", at=shown) from error
+    return is_new
 
 
 def choose_model(gallery: Path) -> Path:
