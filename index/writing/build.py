@@ -77,8 +77,8 @@ def build_gallery(
     embedder = Embedder(model_path or choose_model(gallery), threads=1, backend=backend or usual_runtime_in(gallery))
     read_text_files(embedder.path, embedder.contract)  # before anything is made, so that a missing one is refused
     settings = {
-        "labels": labels_file and json.dumps(str(labels_file.absolute())),
-        SKIP_SETTING: skip_if and _write_skip_condition(skip_if),
+        "labels": None if labels_file is None else json.dumps(str(labels_file.absolute())),
+        SKIP_SETTING: None if skip_if is None else _write_skip_condition(skip_if),
         **_describe_deduplication(dedup, duplicates or DuplicateConfig()),
     }
     is_new = make_gallery_folder(gallery, shown=out)
