@@ -212,7 +212,7 @@ def _choose(
         scores, ids = cut(scores, ids)
         ranked_by = scores
         if search.words is not None:
-            written_scores, written = cut(*_rank_written(gallery, vector, search, search.words, k=wanted, where=where))
+            written_scores, written = cut(*_rank_written(gallery, vector, search, k=wanted, where=where))
             scores, ids, ranked_by = _merge(search.words, (written_scores, written), (scores, ids))
         if search.rerank:
             order = rank_by_neighbours(ranked_by, ids, search_near=search_near)
@@ -230,15 +230,11 @@ def _choose(
 
 
 def _rank_written(
-    gallery: Gallery,
-    vector: Vectors,
-    search: SearchOptions,
-    words: WordQuery,
-    *,
-    k: int | None,
-    where: Condition | None,
+    gallery: Gallery, vector: Vectors, search: SearchOptions, *, k: int | None, where: Condition | None
 ) -> tuple[Floats, Ids]:
     """(scores, ids) of the first k images whose texts have the words: by their looks where these are known."""
+    words = search.words
+    assert words is not None
     ids = words.written if where is None else words.written[gallery.select(where).has(words.written)]
     if not words.is_known:
         ids = ids[:k] if search.min_score is None else ids  # a lowest score may leave out the first

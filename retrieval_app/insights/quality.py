@@ -10,7 +10,7 @@ from pydantic import Field
 from index.arrays import NO_ID, UNLABELLED, Floats, Ids, Labels, Vectors
 from index.errors import InputError
 from index.evaluation.comparison import Scores, bootstrap_interval
-from index.evaluation.evaluate import read_group_sources
+from index.evaluation.evaluate import MOST_QUERIES, read_group_sources, sample_by_label
 from index.evaluation.groups import WORTHLESS, Groups, find_groups
 from index.evaluation.metrics import Labelled, score_retrieval
 from index.gallery.gallery import Gallery
@@ -22,7 +22,6 @@ from retrieval_app.insights.answer import Answer, ScoredImage
 from retrieval_app.reports.duplicates_report import DuplicateReport, find_duplicate_groups
 
 KS = (1, 2, 4, 8, 16, 32)
-MOST_QUERIES = 20_000
 _WORST = 60
 _PAIRS = 100
 _PAIR_IDS = 60
@@ -154,7 +153,7 @@ class Quality(Answer):
 def assess_quality(
     gallery: Gallery, progress: Progress = no_progress, *, duplicates: DuplicateReport | None = None
 ) -> Quality:
-    """Quality of a gallery by an exact search with every labelled member; of more than 20,000 with a random sample.
+    """Quality of a gallery by an exact search with every labelled member; of more than 20,000 with a sample by label.
 
     Every query is compared with all labelled members twice: of 200,000 that takes about a minute on one core, and up to
     1.5 GB beside the vectors. `duplicates` are those of the gallery; None finds them first.
@@ -165,7 +164,7 @@ def assess_quality(
     vectors, labels, ids = every_vector[rows], every_label[rows], every_id[rows]
     queries = np.arange(len(ids))
     if len(ids) > MOST_QUERIES:
-        queries = np.sort(np.random.default_rng(_SEED).choice(len(ids), MOST_QUERIES, replace=False))
+        queries = sample_by_label(queries, labels, count=MOST_QUERIES)
     try:
         scores = score_retrieval(
             Labelled(vectors[queries], labels[queries], ids[queries]),
