@@ -45,6 +45,7 @@ logger = logging.getLogger(__name__)
 _REMEMBERED_BYTES = 8 << 20  # of rows, about
 _BYTES_OF_A_ROW = 1000  # beside its path and metadata
 _REMEMBERED_FILTERS = 8
+_REMEMBERED_WORDS = 8  # queries, whose words would be learnt again for each page of results
 
 
 class Gallery:
@@ -89,6 +90,7 @@ class Gallery:
         self._kept: RecentlyUsed[Condition, IdSubset] = RecentlyUsed(_REMEMBERED_FILTERS)
         self._shown: IdSubset | None = None
         self._words: TaughtWords | None = None
+        self._asked: RecentlyUsed[str, WordQuery] = RecentlyUsed(_REMEMBERED_WORDS)
 
     @property
     def decided(self) -> DecidedRows:
@@ -220,11 +222,15 @@ class Gallery:
         return self._words
 
     def ask_words(self, text: str) -> WordQuery:
-        """What the words of a query mean here; an InputError for words that nothing is known about."""
+        """What the words of a query mean here, the last ones cached; an InputError where nothing is known about them."""
         if self.output != SEMANTIC:
             raise InputError(f"a search by words finds what looks so, not copies: search by {SEMANTIC}")
-        encoder = self.text_encoder
-        return self.words.ask(text, embed=None if encoder is None else encoder.embed)
+        found = self._asked.get(text)
+        if found is None:
+            encoder = self.text_encoder
+            found = self.words.ask(text, embed=None if encoder is None else encoder.embed)
+            self._asked.put(text, found)
+        return found
 
     @property
     def text_encoder(self) -> TextEncoder | None:

@@ -71,6 +71,7 @@ class WordsAnswer(TypedDict):
     ]
     images: Annotated[int, Field(description="whose texts have all of the words")]
     looks: Annotated[Source | None, Field(description="what knows them; null where nothing does")]
+    explanation: Annotated[str, Field(description="all of this in a line")]
 
 
 class SearchResponse(Versioned):
@@ -122,7 +123,8 @@ async def describe_search(
 
 def _describe_words(words: WordQuery) -> dict[str, Any]:
     understood = {word: list(terms) for word, terms in words.understood.items()}
-    return {"understood": understood, "images": len(words.written), "looks": words.looks}
+    images = len(words.written)
+    return {"understood": understood, "images": images, "looks": words.looks, "explanation": words.explain()}
 
 
 def _describe_hits(

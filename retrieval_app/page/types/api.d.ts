@@ -2982,6 +2982,11 @@ export interface components {
              * @description what knows them; null where nothing does
              */
             looks: ("taught" | "text tower") | null;
+            /**
+             * Explanation
+             * @description all of this in a line
+             */
+            explanation: string;
         };
         /**
          * WorstQueryEntry

@@ -133,7 +133,8 @@ def test_words_ask_alone_and_beside_images(client: TestClient, gallery: Gallery,
         return client.post("/v1/search", json={"queries": queries, "include": ["label", "path"], **others}).json()
 
     found = ask({"text": "rde -green"}, k=5)
-    assert found["words"] == {"understood": {"rde": ["red"], "-green": ["green"]}, "images": 9, "looks": "taught"}
+    words = {"understood": {"rde": ["red"], "-green": ["green"]}, "images": 9, "looks": "taught"}
+    assert found["words"] == words | {"explanation": gallery.ask_words("rde -green").explain()}
     assert [hit["id"] for hit in found["hits"]] == [hit.id for hit in gallery.search("rde -green", k=5)]
     assert next(hit["words"] for hit in found["hits"] if hit["label"] == "red") == ["red"]
     for offset in (0, 2):

@@ -19,22 +19,6 @@ function drawOnly({understood}) {
   return button('Only these', {icon: 'filter', class: 'quiet small', title: 'Only images with these words'}, narrow);
 }
 
-/** How the words of a search were read, and what answers them. @param {WordsAnswer} words */
-function describeWords({understood, images, looks: by}) {
-  const read = Object.entries(understood).flatMap(([word, terms]) => {
-    if (terms.length === 0) return by === 'text tower' ? [] : `\u201c${word}\u201d is unknown`;
-    return terms.includes(word.replace(/^-/, '')) || terms[0].endsWith('*')
-      ? []
-      : `\u201c${word}\u201d read as ${terms.join(', ')}`;
-  });
-  const looks = by ? 'and what looks like it' : 'what it looks like could not be learnt';
-  return [
-    ...read,
-    `${count(images, 'image')} with ${Object.keys(understood).filter(word => !word.startsWith('-')).length > 1 ? 'these words' : 'this word'}`,
-    looks,
-  ].join(', ');
-}
-
 const ORDERS = {'': 'As indexed', '-taken': 'Newest first', taken: 'Oldest first'};
 
 /** The order of images that are browsed; hidden where no file says when it was taken. Has `element`, `update(state)`. */
@@ -274,7 +258,7 @@ export class ResultsPane {
     if (kind === 'ranking') {
       const number = done ? count(items.length, 'result') : `${items.length.toLocaleString('en')} nearest`;
       const time = tookMs !== null && `in ${tookMs < 10 ? tookMs.toFixed(1) : Math.round(tookMs)} ms`;
-      const read = words && make('span.soft', ` \u00b7 ${describeWords(words)}`);
+      const read = words && make('span.soft', ` \u00b7 ${words.explanation}`);
       const only = words && words.images > 0 && drawOnly(words);
       refill(this.#status, number, time && make('span.soft', ` ${time}`), read, only);
       return;
