@@ -222,7 +222,7 @@ class Gallery:
         return self._words
 
     def ask_words(self, text: str) -> WordQuery:
-        """What the words of a query mean here, the last ones cached; an InputError where nothing is known about them."""
+        """What the words of a query mean here, the last ones cached; an InputError where nothing is known."""
         if self.output != SEMANTIC:
             raise InputError(f"a search by words finds what looks so, not copies: search by {SEMANTIC}")
         found = self._asked.get(text)
