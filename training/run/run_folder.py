@@ -117,22 +117,7 @@ class RunFolder:
         document = run.read_json("config.json")
         if (found := document.get("format_version")) != FORMAT_VERSION:
             raise RunError(f"format version {found!r}, expected {FORMAT_VERSION}; train anew with a new --out", at=path)
-        if run._is_of_pre_release(document.get("config")):
-            raise RunError("made by a pre-release: train again with a new --out", at=path)
         return run
-
-    def _is_of_pre_release(self, options: object) -> bool:
-        """Whether options are grouped, labels.csv lacks columns, or the holdout evaluation has more fields."""
-        if not isinstance(options, dict) or any(isinstance(value, dict) for value in options.values()):
-            return True
-        holdout = (self.find_json("holdout.json") or {}).values()
-        if any(isinstance(part, dict) and "by_class_size" in part for part in holdout):
-            return True
-        path = self.path / "labels.csv"
-        if not path.exists():
-            return False
-        with path.open(encoding="utf-8", errors="surrogateescape") as file:
-            return not set(file.readline().strip().split(",")) >= set(_LABELS_HEADER)
 
     @property
     def options(self) -> dict[str, Any]:

@@ -111,23 +111,6 @@ def test_a_run_of_another_format_is_refused(finished_run: FinishedRun, tmp_path:
         RunFolder.open(tmp_path)
 
 
-@pytest.mark.parametrize("what", ["grouped options", "labels without columns", "holdout by class size", "no options"])
-def test_a_run_of_a_pre_release_is_refused(finished_run: FinishedRun, tmp_path: Path, what: str) -> None:
-    document, labels = json.loads((finished_run.path / "config.json").read_text()), finished_run.path / "labels.csv"
-    if what == "grouped options":
-        document["config"] = {"inputs": {"crop": document["config"].pop("crop")}, **document["config"]}
-    elif what == "no options":
-        del document["config"]
-    elif what == "labels without columns":
-        (tmp_path / "labels.csv").write_text("path,sha256,given,label\na.jpg,0,x,x\n")
-    else:
-        shutil.copy(labels, tmp_path)
-        (tmp_path / "holdout.json").write_text(json.dumps({"folds": 1, "seen": {"by_class_size": []}}))
-    (tmp_path / "config.json").write_text(json.dumps(document))
-    with pytest.raises(RunError, match="made by a pre-release: train again with a new --out"):
-        RunFolder.open(tmp_path)
-
-
 def test_a_run_that_lacks_a_newer_option_opens(finished_run: FinishedRun, tmp_path: Path) -> None:
     document = json.loads((finished_run.path / "config.json").read_text())
     del document["config"]["eval_every"]
