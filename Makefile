@@ -4,7 +4,7 @@
 # make test-all   all tests: those of `make test`, then (`make test-rest`) browsers, servers, attacks, deep draws and kills of a writer
 # make test-cluster   what talks to a real Milvus server, a Ray cluster and processes of torchrun, which it starts on loopback
 # make dist   wheel and source distribution in dist/, which the slow tests install and run without the clone
-# make fuzz SECONDS=300   damaged images, archives and requests, and random folders, for so long; two minutes by default
+# make fuzz SECONDS=300   damaged images, archives and requests, for so long; two minutes by default
 PYTHON ?= python3
 BIN := .venv/bin
 ACCELERATOR := $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)

@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz`: attack the readers of images and archives, the server and the commands, for a named time."""
+"""`python -m tests.fuzz`: attack the readers of images and archives and the server, for a named time."""
 
 import argparse
 import random
@@ -10,16 +10,10 @@ from pathlib import Path
 from index.telemetry import switch_off_telemetry
 from tests.fuzz.archives import attack_archives
 from tests.fuzz.campaign import Fuzzer, run_campaign
-from tests.fuzz.folders import attack_folders
 from tests.fuzz.images import attack_images
 from tests.fuzz.requests import attack_server
 
-FUZZERS: dict[str, Fuzzer] = {
-    "images": attack_images,
-    "archives": attack_archives,
-    "requests": attack_server,
-    "folders": attack_folders,
-}
+FUZZERS: dict[str, Fuzzer] = {"images": attack_images, "archives": attack_archives, "requests": attack_server}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

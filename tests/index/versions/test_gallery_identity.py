@@ -27,10 +27,10 @@ from index.versions.gallery_parts import make_mark, make_part, remove_part
 from index.versions.versions import versions_folder
 from index.writing.build import update_gallery
 from retrieval_app.commands.export_vectors_command import index
-from tests.conftest import draw_folder, draw_image
+from tests.conftest import draw_folder, draw_image, tries
 from tests.index.galleries import ROOT, SMALL, build, invoke, rows
 
-EXAMPLES = int(os.environ.get("OUT_FOLDER_EXAMPLES", "8"))  # more of them: `make fuzz`
+EXAMPLES = tries(8, deep=40)
 Shot = dict[str, tuple[object, ...]]
 OWN = (
     *("CURRENT", ".lock", "gallery.json", "part.json", "building", "versions", "000001", "000002", "added"),
