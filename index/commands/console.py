@@ -94,8 +94,7 @@ backend_option = click.option(
     expose_value=False,
     callback=_use_backend,
     show_default=f"{VARIABLE}, or that of the gallery, or {USUAL_BACKEND}",
-    help="Runtime of the model; auto is the fastest of those that are installed and agree (`retrieval info MODEL "
-    "--runtime` lists them).",
+    help="Runtime of the model; auto is the fastest of those that are installed and agree.",
 )
 """Overrides RETRIEVAL_BACKEND for the command and the processes that it starts."""
 skip_if_option = click.option(
