@@ -22,7 +22,8 @@ from index.errors import InputError
 _TEMPORARY = re.compile(r"\.retrieval-[0-9a-f]{16}\.tmp")
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 """Error numbers of a file system without locks."""
-_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
+NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
+"""Error numbers where a file cannot be hard-linked."""
 
 
 def is_temporary(name: str) -> bool:
@@ -64,7 +65,7 @@ def take_free_name(temporary: Path, path: Path) -> bool:
     except FileExistsError:
         return False
     except OSError as error:
-        if error.errno not in _NO_LINKS:
+        if error.errno not in NO_LINKS:
             raise
         if os.path.lexists(path):
             return False
@@ -100,7 +101,7 @@ def link_file(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except OSError as error:
-        if error.errno not in _NO_LINKS:
+        if error.errno not in NO_LINKS:
             raise
         shutil.copyfile(source, target)
 

@@ -49,6 +49,7 @@ EXTRAS = {
     "rapidocr": "ocr",
     "watchfiles": "watch",
     "cv2": "ocr",
+    "send2trash": "trash",
 }
 """By the name that is imported."""
 

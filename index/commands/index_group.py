@@ -29,6 +29,7 @@ from index.commands.console import (
 )
 from index.commands.images_or_gallery import describe_build, indexing_bars
 from index.commands.inspect_commands import describe_rows, info, list_items, problems, tabulate, verify
+from index.commands.tidy_command import tidy
 from index.commands.watch_command import watch
 from index.public import as_cache
 from index.text import align, printable_path
@@ -214,7 +215,7 @@ def index_group() -> None:
     """
 
 
-for _command in (build, watch, merge, copy, cluster, tune, info, list_items, problems, verify, repair, rollback):
+for _command in (build, watch, merge, copy, cluster, tune, info, list_items, problems, verify, repair, rollback, tidy):
     index_group.add_command(_command)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from index.commands.console import (
     where_option,
 )
 from index.commands.images_or_gallery import ensure_gallery
+from index.commands.tidy_command import check_target, move_options, offer_moves
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.paths import user_cache
 from index.progress import Progress, StepProgress
@@ -37,7 +39,7 @@ from training.options.machine import Machine
 if TYPE_CHECKING:
     from index.filters.condition import Condition
     from index.gallery.gallery import Gallery
-    from retrieval_app.review.keep_rules import KeepRule
+    from retrieval_app.review.keep_rules import KeepRule, RuleOutcome
 
 
 @contextmanager
@@ -161,9 +163,9 @@ def compare(images: str, as_json: bool, **options: Any) -> None:
     emit(report, as_json=as_json, text=format_report(report))
 
 
-@click.command(cls=GroupedCommand, common=("out", "applies", "keep", "keep_where", "as_json", "help_all"))
+@click.command(cls=GroupedCommand, common=("out", "applies", "keep", "keep_where", "move_to", "as_json", "help_all"))
 @click.argument("gallery", type=PATH)
-@click.option("--out", type=PATH, metavar="FOLDER", help="Folder to write; needed without --apply.")
+@click.option("--out", type=PATH, metavar="FOLDER", help="Folder to write; needed without --apply and --move-to.")
 @config_options(DuplicateConfig)
 @click.option("--apply", "applies", is_flag=True, help="Keep one image of every group; the others leave the results.")
 @click.option(
@@ -171,10 +173,11 @@ def compare(images: str, as_json: bool, **options: Any) -> None:
     type=click.Choice(["largest", "first"]),
     default="largest",
     show_default=True,
-    help="With --apply: keep the largest file, or the first image of the group.",
+    help="With --apply or --move-to: keep the largest file, or the first image of the group.",
 )
-@where_option("With --apply: keep only images that match this.", name="--keep-where")
-@click.option("--bursts", is_flag=True, help="With --apply: keep one image of every burst too.")
+@where_option("With --apply or --move-to: keep only images that match this.", name="--keep-where")
+@click.option("--bursts", is_flag=True, help="With --apply or --move-to: keep one image of every burst too.")
+@move_options
 @output_options
 @help_all_option
 def duplicates(
@@ -184,6 +187,9 @@ def duplicates(
     keep: KeepRule,
     keep_where: Condition | None,
     bursts: bool,
+    move_to: Path | None,
+    trash: bool,
+    yes: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -198,17 +204,26 @@ def duplicates(
     different shots of one scene. The Duplicates view of the page shows these decisions and undoes them. No file is
     changed.
 
+    With --move-to or --trash, the files of dropped near-duplicates are moved: of groups decided before, and of those
+    that --apply would decide. It shows what would move, and asks; `retrieval index tidy --undo` brings them back.
+
     \b
     Examples:
       retrieval duplicates photos --out duplicates
       retrieval duplicates gallery --apply --keep largest
       retrieval duplicates gallery --apply --keep-where "source LIKE '%originals%'"
+      retrieval duplicates gallery --move-to moved-photos
       retrieval duplicates gallery --out duplicates --json
     """
-    if not applies:
-        refuse_unused(click.get_current_context(), "keep", "keep_where", "bursts", needs="--apply")
+    moves = trash or move_to is not None
+    if moves:
+        check_target(move_to, trash=trash)
+    elif not applies:
+        refuse_unused(click.get_current_context(), "keep", "keep_where", "bursts", needs="--apply or --move-to")
         if out is None:
             raise click.UsageError("Missing option '--out': the folder to write; or decide with --apply")
+    if not moves:
+        refuse_unused(click.get_current_context(), "yes", needs="--move-to or --trash")
     from index.gallery.gallery import Gallery
     from retrieval_app.reports.duplicates_report import check_duplicates_folder, write_duplicates
 
@@ -221,33 +236,66 @@ def duplicates(
         with progress_bars() as begin:
             document, text = write_duplicates(opened, out, config=config, progress=begin("comparing"))
         texts = [text]
+    if applies or moves:
+        chosen = _choose_kept(opened, config=config, rule=keep, where=keep_where, bursts=bursts)
     if applies:
-        applied, text = _apply_rule(opened, config=config, rule=keep, where=keep_where, bursts=bursts)
-        document, texts = {**document, "applied": applied} if document else applied, [*texts, text]
+        opened = _decide(opened, chosen, rule=keep)
+        applied = chosen.to_json()
+        document, texts = {**document, "applied": applied} if document else applied, [*texts, _describe_kept(chosen)]
+        chosen = replace(chosen, decisions=())
+    if moves:
+        moved, text = _move_redundant(opened, chosen, rule=keep, move_to=move_to, yes=yes)
+        document, texts = {**document, "moves": moved}, [*texts, text]
     emit(document, as_json=as_json, text="\n".join(texts))
 
 
-def _apply_rule(
+def _choose_kept(
     opened: Gallery, *, config: DuplicateConfig, rule: KeepRule, where: Condition | None, bursts: bool
-) -> tuple[dict[str, int], str]:
-    """Decide which image of every group is kept, as one step; counts of groups as JSON and text."""
+) -> RuleOutcome:
+    """Which image of every open group is kept, without deciding it."""
     from retrieval_app.reports.duplicates_report import find_duplicate_groups
-    from retrieval_app.review.activity_log import record_command
     from retrieval_app.review.keep_rules import choose_kept
     from retrieval_app.review.review_store import ReviewStore
 
     with progress_bars() as begin:
         found = find_duplicate_groups(opened, begin("comparing", unit="images"), config=config)
-    store = ReviewStore.of_gallery(opened.path)
-    try:
-        chosen = choose_kept(opened, found, rule=rule, where=where, decided=store.duplicate_decisions(), bursts=bursts)
-        if chosen.decisions:
+    with closing(ReviewStore.of_gallery(opened.path)) as store:
+        decided = store.duplicate_decisions()
+    return choose_kept(opened, found, rule=rule, where=where, decided=decided, bursts=bursts)
+
+
+def _decide(opened: Gallery, chosen: RuleOutcome, *, rule: KeepRule) -> Gallery:
+    """The gallery after the decisions, which are one step."""
+    from retrieval_app.review.activity_log import record_command
+    from retrieval_app.review.review_store import ReviewStore
+
+    if chosen.decisions:
+        with closing(ReviewStore.of_gallery(opened.path)) as store:
             step = store.decide(chosen.decisions)
-            record_command(opened.path, "decide-duplicates", step=step.number, keep=rule, count=len(chosen.decisions))
-    finally:
-        store.close()
+        record_command(opened.path, "decide-duplicates", step=step.number, keep=rule, count=len(chosen.decisions))
+    return opened.read_decisions()
+
+
+def _move_redundant(
+    opened: Gallery, chosen: RuleOutcome, *, rule: KeepRule, move_to: Path | None, yes: bool
+) -> tuple[dict[str, Any], str]:
+    """Move the near-duplicates that are dropped, or would be; the result as JSON and text."""
+    from retrieval_app.review.keep_rules import find_redundant, keep_inherited
+    from retrieval_app.review.review_store import ReviewStore
+
+    wanted = find_redundant(opened, chosen)
+
+    def decide() -> None:
+        decided = _decide(opened, chosen, rule=rule)
+        with closing(ReviewStore.of_gallery(opened.path)) as store:
+            keep_inherited(decided, store, wanted)
+
+    return offer_moves(opened, wanted, move_to=move_to, yes=yes, before=decide)
+
+
+def _describe_kept(chosen: RuleOutcome) -> str:
     lines = [f"{len(chosen.decisions):,} groups decided: {chosen.dropped:,} near-duplicates left the results"]
     lines += [f"{chosen.differing:,} groups stay open, because their labels differ"] if chosen.differing else []
     lines += [f"{chosen.bursts:,} bursts stay open: different shots of one scene (--bursts)"] if chosen.bursts else []
     lines += [f"{chosen.unmatched:,} groups stay open: no image matches --keep-where"] if chosen.unmatched else []
-    return chosen.to_json(), "\n".join(lines)
+    return "\n".join(lines)

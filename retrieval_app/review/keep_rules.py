@@ -1,13 +1,14 @@
 """Rules that decide which image of every group of near-duplicates is kept."""
 
-from collections.abc import Container
-from dataclasses import dataclass
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from index.filters.condition import Condition
 from index.gallery.gallery import Gallery
-from index.labels.decisions import DUPLICATES, DuplicateDecision
+from index.labels.decisions import CHANGE, DUPLICATES, PRESENT, DuplicateDecision, Mark, tag_field
 from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateReport, GroupedImage, find_undropped
+from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.review.subjects import find_subjects
 
 KeepRule: TypeAlias = Literal["largest", "first"]
@@ -75,3 +76,31 @@ def choose_kept(
         for group, kept in chosen
     )
     return RuleOutcome(decisions, dropped, differing, left_bursts, unmatched)
+
+
+def find_redundant(gallery: Gallery, chosen: RuleOutcome) -> dict[int, tuple[int, ...]]:
+    """Ids of near-duplicates that decisions drop, or that a rule would, with those of the kept images of each."""
+    copies = gallery.annotations.dropped_copies.items()
+    found = {number: tuple(one.image_id for one in kept) for number, (_, kept) in copies if kept}
+    for decision in chosen.decisions:
+        for image in decision.images:
+            found.pop(image.image_id, None)
+            if image.image_id not in decision.keep:
+                found[image.image_id] = decision.keep
+    return found
+
+
+def keep_inherited(gallery: Gallery, store: ReviewStore, copies: Iterable[int], *, by: str | None = None) -> None:
+    """Decide the labels and tags that kept images inherit from copies, which are about to leave the gallery."""
+    dropped = gallery.annotations.dropped_copies
+    kept = {one.image_id: one for number in copies if number in dropped for one in dropped[number][1]}
+    decided, tags, held = gallery.decided.by_id, gallery.decided.marked.tags, store.label_decisions()
+    labels = [
+        replace(one.decide(CHANGE, new_label=decided[one.image_id].label), source="rule")
+        for one in kept.values()
+        if one.label is None and one.key not in held and one.image_id in decided and decided[one.image_id].label
+    ]
+    marks = [Mark(one.sha256, tag_field(tag), PRESENT) for one in kept.values() for tag in tags.get(one.image_id, ())]
+    for decisions in (labels, marks):
+        if decisions:
+            store.decide(decisions, by=by)

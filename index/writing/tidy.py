@@ -1,0 +1,365 @@
+"""Image files moved out of their sources to a folder or the trash, durably, and brought back.
+
+Nothing is deleted or replaced. Each move is listed in a journal before it is made, so that all are undone after a kill.
+"""
+
+import errno
+import json
+import os
+import shlex
+import shutil
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any
+
+from index.catalog.rows import CatalogRow
+from index.durable import NO_LINKS, hash_file, replacing, sync_path, try_lock
+from index.errors import ImageError, InputError, missing_imports_as_dependency_errors, reading
+from index.gallery.gallery import Gallery
+from index.items import Place
+from index.labels.decided_labels import read_label_probabilities
+from index.labels.decisions import DROP
+from index.paths import names_no_parent
+from index.progress import Progress, no_progress
+from index.sources.local_source import find_folder_around
+from index.sources.reading import read_indexed
+from index.text import count_images, printable_path, show_bytes
+
+JOURNAL = "moved.jsonl"
+Staying = tuple[str, str]
+"""Printable path of a file that stays where it is, and the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """An image file to move to the path `below` a folder, while the places of its kept copies have their bytes."""
+
+    place: Place
+    below: str
+    size_bytes: int
+    kept: tuple[Place, ...] = ()
+
+
+@dataclass(frozen=True)
+class Moves:
+    """Moves that are planned, or that were made, and the files that stay."""
+
+    files: tuple[Move, ...]
+    staying: tuple[Staying, ...]
+
+    @cached_property
+    def size_bytes(self) -> int:
+        return sum(move.size_bytes for move in self.files)
+
+    @cached_property
+    def reasons(self) -> dict[str, int]:
+        """Numbers of files that stay, by reason, the most frequent first."""
+        return dict(Counter(reason for _, reason in self.staying).most_common())
+
+    def describe(self) -> str:
+        return f"{count_images(len(self.files))}, {show_bytes(self.size_bytes)}"
+
+
+def find_dropped(gallery: Gallery) -> dict[int, tuple[int, ...]]:
+    """Ids of the images whose labels' decision is `drop`, as `plan_moves` takes them."""
+    decisions = read_label_probabilities(gallery.path).decisions
+    dropped = {key for key, one in decisions.items() if one.decision == DROP}
+    with gallery.without_decisions.catalog() as catalog:
+        found = catalog.find_contents({sha256 for sha256, _ in dropped})
+        return {number: () for number, *key in found if tuple(key) in dropped}
+
+
+def check_folder_of_moves(folder: Path, gallery: Gallery) -> None:
+    """Refuse a folder whose files a gallery would index, or that its images are in."""
+    around = find_folder_around(folder, gallery.path, gallery.sources.values())
+    roots = (Path(source.root) for source in gallery.sources.values() if os.path.isabs(source.root))
+    around = around or next((root for root in roots if root.is_relative_to(folder.resolve())), None)
+    if around is not None:
+        problem = f"lies inside {printable_path(around)}, or around it, where the gallery or its images are"
+        raise InputError(f"{problem}; moved images would be indexed again: choose a folder beside it", at=folder)
+    if folder.exists() and not folder.is_dir():
+        raise InputError("expected a folder to move images to, found a file", at=folder)
+
+
+def plan_moves(gallery: Gallery, wanted: Mapping[int, Collection[int]]) -> Moves:
+    """Moves of images by id, with the ids of the kept images of each; its file must be its own, on this disk."""
+    with gallery.without_decisions.catalog() as catalog:
+        rows = {row.id: row for row in catalog.rows_of({*wanted, *chain.from_iterable(wanted.values())})}
+        contents = {row.sha256 for number, row in rows.items() if number in wanted and row.sha256}
+        rows |= {row.id: row for row in catalog.rows_of([found[0] for found in catalog.find_contents(contents)])}
+        uploads = catalog.added_source()
+    places, problems = dict[int, Place](), dict[int, str]()
+    for number, row in rows.items():
+        try:
+            places[number] = gallery.place_of(row)
+        except InputError:
+            problems[number] = "it is not there any more"
+        else:
+            if number in wanted and (problem := _refuse(row, places[number], uploads)):
+                problems[number] = problem
+    stay = {_identify(place) for number, place in places.items() if number not in wanted or number in problems}
+    several = len({source.root for source in gallery.sources.values()}) > 1
+    moves, staying = list[Move](), list[Staying]()
+    for number, kept in wanted.items():
+        row, root = rows[number], gallery.sources[rows[number].source].root
+        problem = problems.get(number)
+        if problem is None and _identify(places[number]) in stay:
+            problem = "it is the same file as an image that stays (a link)"
+        elif problem is None and not all(one in places for one in kept):
+            problem = "its kept copy is not there any more"
+        elif problem is None and any(one in wanted and one not in problems for one in kept):
+            problem = "its kept copy is to be moved too"
+        if problem is not None:
+            staying.append((printable_path(os.path.join(root, row.path)), problem))
+            continue
+        below = os.path.join(os.path.basename(root) if several else "", row.path.lstrip("/"))
+        moves.append(Move(places[number], below, row.size_bytes, tuple(places[one] for one in kept)))
+    return Moves(tuple(moves), tuple(staying))
+
+
+def _identify(place: Place) -> tuple[int, int] | None:
+    """Device and inode of a local file, by which links to it are found; None for other places."""
+    if place.store is not None or place.offset is not None:
+        return None
+    with suppress(OSError):
+        status = place.file.stat()
+        return status.st_dev, status.st_ino
+    return None
+
+
+def _refuse(row: CatalogRow, place: Place, uploads: int | None) -> str | None:
+    """Why the file of an image cannot be moved; None where it can."""
+    if place.store is not None:
+        return "it is at an address, not on this machine"
+    if row.archive is not None:
+        return "it is inside an archive or a table"
+    if row.source == uploads:
+        return "it was uploaded to the gallery (retrieval index remove takes it out)"
+    if place.file.is_symlink():
+        return "it is a symbolic link"
+    if not os.access(place.file.parent, os.W_OK | os.X_OK):
+        return "its folder is read-only"
+    return None
+
+
+def move_images(moves: Moves, *, folder: Path | None, journal: Path, progress: Progress = no_progress) -> Moves:
+    """Move files to a folder, or without one to the trash; returns the moves that were made and all that stays.
+
+    The bytes of each file and of its kept copies are checked just before. A full disk stops with an InputError.
+    """
+    trash = _open_trash() if folder is None else None
+    done, staying = list[Move](), list(moves.staying)
+    if not moves.files:
+        return moves
+    with _open_journal(journal) as (file, known):
+        for number, move in enumerate(moves.files, start=1):
+            target = None if folder is None else folder / move.below
+            try:
+                problem = _check_bytes(move)
+                if problem is None:
+                    problem = _move_listed(move, target, file=file, known=known, trash=trash)
+            except (FileExistsError, FileNotFoundError, PermissionError) as error:
+                problem = f"{error.strerror or error}"
+            except OSError as error:
+                raise _stopped(error, move.place.file, done=len(done), journal=journal) from error
+            if problem is None:
+                done.append(move)
+            else:
+                staying.append((move.place.name, problem))
+            progress(number, len(moves.files))
+    return Moves(tuple(done), tuple(staying))
+
+
+def _check_bytes(move: Move) -> str | None:
+    """Why a file is not what was indexed, or its kept copies are not; None where all are."""
+    for place in (*move.kept, move.place):
+        try:
+            read_indexed(place)
+        except ImageError as error:
+            return f"{'it' if place is move.place else 'its kept copy'} is missing or changed ({error.reason})"
+    return None
+
+
+def _move_listed(move: Move, target: Path | None, *, file: IO[bytes], known: Collection[str], trash: Any) -> str | None:
+    """List a move and make it; why it was not made, where another file has its name."""
+    source = move.place.file
+    entry = {"from": str(source), "to": None if target is None else move.below, "sha256": move.place.sha256}
+    line = json.dumps({**entry, "size_bytes": move.size_bytes}) + "\n"
+    if target is not None and os.path.lexists(target):
+        if line not in known or hash_file(target) != move.place.sha256:
+            return "the folder has another file of this name"
+        source.unlink()  # a killed move had come so far
+        return None
+    start = file.tell()
+    try:
+        file.write(line.encode())
+        file.flush()
+        os.fsync(file.fileno())
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(file.fileno(), start)
+        raise
+    if target is None:
+        trash(source)
+    else:
+        _make_folder(target.parent)
+        move_file(source, target)
+    return None
+
+
+def move_file(source: Path, target: Path) -> None:
+    """Move a file durably, also to another file system, where its copy is checked; an existing target is an error."""
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError as error:
+        if error.errno == errno.EXDEV:
+            with replacing(target, only_new=True) as temporary:
+                shutil.copy2(source, temporary)
+                sync_path(temporary)
+                if hash_file(temporary) != hash_file(source):
+                    raise OSError(errno.EIO, "the copy differs from the file") from error
+        elif error.errno not in NO_LINKS:
+            raise
+        elif os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from error
+        else:
+            source.rename(target)
+            sync_path(target.parent)
+            return
+    sync_path(target.parent)
+    try:
+        source.unlink()
+    except OSError:
+        target.unlink()
+        raise
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder and those above it durably."""
+    if not folder.is_dir():
+        _make_folder(folder.parent)
+        with suppress(FileExistsError):
+            folder.mkdir()
+        sync_path(folder.parent)
+
+
+@contextmanager
+def _open_journal(path: Path) -> Iterator[tuple[IO[bytes], set[str]]]:
+    """The journal, locked and open at its end, and the lines in it; a line that a kill cut off is removed."""
+    try:
+        _make_folder(path.parent)
+        with path.open("a+b") as file:
+            if not try_lock(file):
+                raise InputError("another process moves images there; try again when it is done", at=path)
+            file.seek(0)
+            content = file.read()
+            whole = content[: content.rfind(b"\n") + 1]
+            file.truncate(len(whole))
+            sync_path(path.parent)
+            yield file, set(whole.decode(errors="replace").splitlines(keepends=True))
+    except OSError as error:
+        raise InputError(f"the list of moves cannot be written: {error.strerror or error}", at=path) from error
+
+
+def _stopped(error: OSError, path: Path, *, done: int, journal: Path) -> InputError:
+    return InputError(
+        f"it could not be moved: {error.strerror or error}; nothing is lost, {count_images(done)} moved before. Make "
+        f"room and run the same command again, or bring all back: {undo_command(journal)}",
+        at=path,
+    )
+
+
+def undo_command(journal: Path) -> str:
+    """The command that brings back what a journal lists."""
+    return printable_path(shlex.join(["retrieval", "index", "tidy", "--undo", str(journal)]))
+
+
+def _open_trash() -> Any:
+    with missing_imports_as_dependency_errors("moving images to the trash"):
+        from send2trash import send2trash
+    return send2trash
+
+
+def undo_moves(journal: Path, *, progress: Progress = no_progress) -> tuple[int, list[Staying]]:
+    """Bring back all files that a journal lists; the number of them, and those that cannot come back.
+
+    Nothing is replaced, and files that are back already stay, so that it can be run again.
+    """
+    entries = list(_read_journal(journal))
+    trash = _list_trash([Path(entry["from"]) for entry in entries if entry["to"] is None])
+    restored, staying = 0, list[Staying]()
+    for number, entry in enumerate(reversed(entries), start=1):
+        source, moved = Path(entry["from"]), None if entry["to"] is None else journal.parent / entry["to"]
+        was_gone = not os.path.lexists(source)
+        if moved is None and was_gone:
+            alike = (path for path in trash.get(entry["size_bytes"], ()) if path.is_file())
+            moved = next((path for path in alike if hash_file(path) == entry["sha256"]), None)
+        try:
+            problem = _bring_back(source, moved, sha256=entry["sha256"])
+        except OSError as error:
+            done = f"{count_images(restored)} came back before; run the same command again"
+            raise InputError(f"it cannot come back: {error.strerror or error}; {done}", at=source) from error
+        restored += was_gone and problem is None
+        if problem is not None:
+            staying.append((printable_path(source), problem))
+        elif moved is not None and entry["to"] is not None:
+            with suppress(OSError):
+                os.removedirs(moved.parent)  # up to the folder with the journal
+        elif moved is not None:
+            (moved.parent.parent / "info" / f"{moved.name}.trashinfo").unlink(missing_ok=True)
+        progress(number, len(entries))
+    return restored, staying
+
+
+def _bring_back(source: Path, moved: Path | None, *, sha256: str) -> str | None:
+    """Why a file cannot come back; None where it is there."""
+    if moved is None or not os.path.lexists(moved):
+        return None if os.path.lexists(source) else "it is neither there nor where it was moved to"
+    if not os.path.lexists(source):
+        _make_folder(source.parent)
+        move_file(moved, source)
+    elif source.is_file() and sha256 == hash_file(source) == hash_file(moved):
+        moved.unlink()  # a killed move had made both
+    else:
+        return f"another file is there now; it stays as {printable_path(moved)}"
+    return None
+
+
+def _read_journal(path: Path) -> Iterator[dict[str, Any]]:
+    with reading(path):
+        content = path.read_bytes()
+    for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), start=1):
+        try:
+            entry = json.loads(line)
+            above, below = entry["from"], entry["to"] or ""
+            is_valid = os.path.isabs(above) and not os.path.isabs(below) and names_no_parent(below)
+            is_valid = is_valid and isinstance(entry["sha256"], str) and isinstance(entry["size_bytes"], int)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            is_valid = False
+        if not is_valid:
+            problem = f"expected a list of moved images, {JOURNAL}, as the command that moved them wrote it"
+            raise InputError(problem, at=path, where=f"line {number}")
+        yield entry
+
+
+def _list_trash(sources: Collection[Path]) -> dict[int, list[Path]]:
+    """Files in the user's folders of the trash, by size: freedesktop's and that of macOS."""
+    if not sources:
+        return {}
+    mounts = {next(above for above in path.parents if os.path.ismount(above)) for path in sources}
+    home, user = Path.home(), str(os.getuid())
+    data = Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share")
+    folders = [data / "Trash" / "files", home / ".Trash"]
+    folders += [mount / name / "files" for mount in mounts for name in (f".Trash/{user}", f".Trash-{user}")]
+    found = defaultdict[int, list[Path]](list)
+    for folder in folders:
+        if folder.is_dir():
+            for path in sorted(folder.iterdir()):
+                if path.is_file() and not path.is_symlink():
+                    found[path.stat().st_size].append(path)
+    return found
