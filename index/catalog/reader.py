@@ -19,7 +19,7 @@ from index.catalog.decided_rows import NOTHING_DECIDED, DecidedRows, overlay_row
 from index.catalog.rows import COLUMNS, CatalogRow, make_row
 from index.catalog.source_places import PLACES_SETTING, find_file_beside, find_places
 from index.errors import GalleryDamagedError, GalleryError, InputError
-from index.filters.condition import TAG, Condition, IsNull, Order
+from index.filters.condition import TAG, Column, Condition, IsNull, Order
 from index.filters.condition import list_columns as list_condition_columns
 from index.filters.known_names import check_names
 from index.filters.to_sql import Sql, compose, write_operand, write_sql
@@ -254,6 +254,22 @@ class Catalog:
         others = compose(f"SELECT id FROM main.images WHERE id NOT IN ({changed}) AND {{}}", kept)
         decided = compose(f"SELECT id FROM images WHERE id IN ({changed}) AND {{}}", kept)
         return compose("{} UNION ALL {}", others, decided)
+
+    def values(self, column: Column) -> Iterator[tuple[int, Any]]:
+        """Id and value of the indexed rows that have one in a column, not empty; an InputError for tags."""
+        if column == TAG:
+            raise InputError("an image has any number of tags; name a column with one value, or label or folder")
+        self._check_names(IsNull(column))
+        query = compose(f"SELECT images.id, {{}} FROM images WHERE {_INDEXED}", write_operand(column))
+        rows = self._connection.execute(query.text, query.values)
+        return ((number, value) for number, value in rows if value not in (None, ""))
+
+    def folders(self) -> Iterator[tuple[int, tuple[int, bytes]]]:
+        """Id, and source with folder, of the indexed rows that lie in a folder or an archive."""
+        for number, source, path in self._connection.execute(f"SELECT id, source, path FROM images WHERE {_INDEXED}"):
+            folder, separator, _ = path.rpartition(b"/")
+            if separator:
+                yield number, (source, folder)
 
     def attach_tags(self) -> bool:
         """Put a table `tags` with `tag` and `id` on the connection; whether there are any."""

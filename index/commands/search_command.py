@@ -80,6 +80,8 @@ class _Search:
                 label += " (was: " + ("none" if hit.given_label is None else printable_path(hit.given_label)) + ")"
             mark = ("copy" if is_copy else "" for is_copy in self._mark(hit).values())
             path = printable_path(hit.location if several else hit.path)
+            if hit.duplicates_count:
+                path += f" (+{hit.duplicates_count:,} of this {printable_path(self.options.group_by)})"
             found_by = () if hit.found_by is None else (hit.found_by,)
             rows.append((str(hit.rank), f"{hit.score:.4f}", *mark, *found_by, label, path))
         more = ["found by"] if hits and hits[0].found_by else [""] if self.by == COPY else []
@@ -115,7 +117,9 @@ def _warn_of_gone(gallery: Gallery, hits: Sequence[Hit], *, folder: Path) -> Non
 
 
 @click.command(
-    name="search", cls=GroupedCommand, common=("ids", "k", "min_score", "where", "by", "out", "as_json", "help_all")
+    name="search",
+    cls=GroupedCommand,
+    common=("ids", "k", "min_score", "where", "group_by", "by", "out", "as_json", "help_all"),
 )
 @click.argument("gallery", type=PATH)
 @click.argument("queries", nargs=-1, type=NAMED, metavar="QUERY...")
@@ -146,6 +150,11 @@ def _warn_of_gone(gallery: Gallery, hits: Sequence[Hit], *, folder: Path) -> Non
     is_flag=True,
     help="Rank the first 100 results again by the neighbours that they share with the query, so that a long list has "
     "more of the same kind. The first result stays. It takes 100 more searches.",
+)
+@click.option(
+    "--group-by",
+    metavar="COLUMN|folder",
+    help="Only the best of the images with one value of this column (or label), or in one folder, is a result.",
 )
 @by_option("Find similar content, or copies of the image: cropped, turned, recoloured, saved again.")
 @click.option("--out", type=PATH, metavar="FILE", help="Write the results to this .csv or .parquet file, one row each.")
@@ -184,6 +193,7 @@ def search(
       retrieval search photos query.jpg
       retrieval search photos "oat milk"
       retrieval search gallery query.jpg -k 50 --where "label = 'shoes' AND price < 20"
+      retrieval search gallery query.jpg --group-by product
       retrieval search gallery new_photos --out results.csv
     """
     if not queries and not ids:

@@ -70,7 +70,7 @@ def offer_moves(
 
 
 def _describe_staying(moves: Moves) -> list[str]:
-    return [f"{count_images(count)} stay: {reason}" for reason, count in moves.reasons.items()]
+    return [f"{count_images(count)} not to be moved: {reason}" for reason, count in moves.reasons.items()]
 
 
 def _to_json(moves: Moves, *, moved: bool) -> dict[str, Any]:

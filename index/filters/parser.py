@@ -93,6 +93,19 @@ def parse_order(text: str) -> tree.Order:
     return column, sign
 
 
+def parse_column(text: str) -> tree.Column:
+    """Parse the name of a column; what is no name in a filter is the name of metadata, as with double quotes."""
+    try:
+        condition = parse_filter(f"{text} IS NULL")
+    except InputError:
+        condition = None
+    if not isinstance(condition, tree.IsNull):
+        quoted = text.replace('"', '""')
+        condition = parse_filter(f'"{quoted}" IS NULL')
+    assert isinstance(condition, tree.IsNull)
+    return condition.column
+
+
 @dataclass(slots=True)
 class _Parser:
     text: str

@@ -20,9 +20,10 @@ from index.catalog.reader import Catalog, read_catalog
 from index.catalog.rows import GPS_SETTING, CatalogRow, has_spoiled_labels, has_spoiled_metadata
 from index.errors import GalleryDamagedError, GalleryError, InputError, ModelFileError, UnknownImageError
 from index.filters.condition import Condition
-from index.filters.parser import parse_filter
+from index.filters.parser import parse_column, parse_filter
 from index.gallery.any_query import AnyQuery, make_vector
 from index.gallery.computed_by import require_same_output, usual_runtime_of
+from index.gallery.image_groups import FOLDER, ImageGroups
 from index.gallery.ranking import Hit, SearchOptions, answer
 from index.images.file_facts import GPS
 from index.items import Place
@@ -44,7 +45,7 @@ from index.words.written import WrittenWords
 logger = logging.getLogger(__name__)
 _REMEMBERED_BYTES = 8 << 20  # of rows, about
 _BYTES_OF_A_ROW = 1000  # beside its path and metadata
-_REMEMBERED_FILTERS = 8
+_REMEMBERED_FILTERS, _REMEMBERED_GROUPS = 8, 2
 _REMEMBERED_WORDS = 8  # queries, whose words would be learnt again for each page of results
 
 
@@ -88,6 +89,7 @@ class Gallery:
         self.ids: Ids = np.setdiff1d(self.store.ids, dropped, assume_unique=True) if len(dropped) else self.store.ids
         self.count = len(self.ids)
         self._kept: RecentlyUsed[Condition, IdSubset] = RecentlyUsed(_REMEMBERED_FILTERS)
+        self._groups: RecentlyUsed[str, ImageGroups] = RecentlyUsed(_REMEMBERED_GROUPS)
         self._shown: IdSubset | None = None
         self._words: TaughtWords | None = None
         self._asked: RecentlyUsed[str, WordQuery] = RecentlyUsed(_REMEMBERED_WORDS)
@@ -252,6 +254,7 @@ class Gallery:
         exclude_id: int | None = None,
         where: Condition | str | None = None,
         rerank: bool = False,
+        group_by: str | None = None,
     ) -> list[Hit]:
         """The k members most similar to the query, best first; ties go to the smaller id.
 
@@ -261,6 +264,8 @@ class Gallery:
             exclude_id: a member that is not returned.
             where: a filter, such as `"label = 'shoes' AND price < 20"`.
             rerank: rank the first hundred again by shared neighbours; scores then do not fall any more.
+            group_by: a metadata column, `label` or `folder`: of the images with one value only the best is a hit, which
+                has the others as `duplicates`; k counts groups, and images without a value stay alone.
         """
         words = self.ask_words(query) if isinstance(query, str) and is_text(query) else None
         found = query if words is None else words.vector
@@ -271,7 +276,9 @@ class Gallery:
         if exclude_id is not None and not (isinstance(exclude_id, int | np.integer) and abs(exclude_id) < 1 << 63):
             raise InputError(f"exclude_id must be the id of a member, got {exclude_id!r}")
         excluded = frozenset(() if exclude_id is None else (int(exclude_id),))
-        options = SearchOptions(k=k, min_score=min_score, exclude_ids=excluded, rerank=rerank, words=words)
+        options = SearchOptions(
+            k=k, min_score=min_score, exclude_ids=excluded, rerank=rerank, group_by=group_by, words=words
+        )
         return answer(self, vector[None], [options], where=where)[0]
 
     def search_many(self, vectors: Vectors, *, where: Condition | None = None, **options: Any) -> list[list[Hit]]:
@@ -381,6 +388,18 @@ class Gallery:
                 kept = self.store.subset(catalog.matching_ids(where))
             self._kept.put(where, kept)
         return kept
+
+    def group_by(self, name: str) -> ImageGroups:
+        """Groups of members by a column, or by `folder`, without those that have no value; the last are cached."""
+        groups = self._groups.get(name)
+        if groups is None:
+            with self.catalog(limited=True) as catalog:
+                if name == FOLDER:
+                    groups = ImageGroups(catalog.folders())
+                else:
+                    groups = ImageGroups(catalog.values(parse_column(name)))
+            self._groups.put(name, groups)
+        return groups
 
     def matching_ids(self, where: Condition) -> Ids:
         """(n,) int64 rising ids of the members that a filter keeps."""

@@ -14,6 +14,7 @@ from index.arrays import NO_ID, Doubles, Floats, Ids, Vectors
 from index.catalog.rows import CatalogRow
 from index.errors import InputError
 from index.filters.condition import Condition
+from index.gallery.image_groups import ImageGroups
 from index.text import valid_text
 from index.vectors.exact import measure_cosines
 from index.words.words import split_words, text_of
@@ -27,9 +28,8 @@ NEIGHBOURS = 20  # k1: members that describe a result, itself among them
 AVERAGED = 3  # k2: descriptions that are averaged, of a result and of its nearest ones in the pool
 DISTANCE_SHARE = 0.3  # lambda: of the plain distance in the mixed one
 MAX_DUPLICATES = 100  # named under one hit
+_MEASURED = 1000  # images of a group whose vectors are read at once; of more the nearest are searched
 FoundBy: TypeAlias = Literal["words", "looks", "words and looks"]
-Groups = Mapping[int, Ids]
-"""Groups of near-duplicates: by an image's id the (n,) int64 ids of its group, itself among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,8 @@ class Hit:
     """One result: a member of the gallery, with its rank from 1 and its cosine similarity as `score`.
 
     `row` is None in a search without rows; `duplicates` are (id, score) of the first `MAX_DUPLICATES` collapsed into
-    it. In a search by words, `words` are those of its text that the query means, and `found_by` says what found it.
+    it: near-duplicates, or images of its group. In a search by words, `words` are those of its text that the query
+    means, and `found_by` says what found it.
     """
 
     rank: int
@@ -91,6 +92,7 @@ class Hit:
             "label": self.label,
             **({} if self.given_label == self.label else {"given_label": self.given_label}),
             "metadata": self.metadata,
+            **({"duplicates_count": self.duplicates_count} if self.duplicates_count else {}),
             **({} if self.found_by is None else {"found_by": self.found_by, "words": self.words}),
         }
 
@@ -104,6 +106,7 @@ class SearchOptions:
         offset: hits to leave out before the first.
         exclude_ids: members that are never hits.
         rerank: rank the first hundred again by shared neighbours (`rank_by_neighbours`).
+        group_by: only the best of the images with the same value of this column, or in one `folder`, is a hit.
         ahead: hits beyond `k`, which tell whether there is another page.
         words: what a search by words means: images whose texts have them get a bonus over others that look so.
     """
@@ -113,6 +116,7 @@ class SearchOptions:
     min_score: float | None = None
     exclude_ids: frozenset[int] = frozenset()
     rerank: bool = False
+    group_by: str | None = None
     ahead: int = 0
     words: WordQuery | None = None
 
@@ -132,7 +136,7 @@ class SearchOptions:
 
     @property
     def candidates(self) -> int | None:
-        """The number of nearest members that are enough unless near-duplicates are collapsed; None: all."""
+        """The number of nearest members that are enough unless groups are collapsed; None: all."""
         if self.end is None:
             return None
         written = 0 if self.words is None else min(len(self.words.written), self.end)
@@ -145,21 +149,24 @@ def answer(
     searches: Sequence[SearchOptions],
     *,
     where: Condition | None = None,
-    groups: Sequence[Groups | None] | None = None,
+    groups: Sequence[ImageGroups | None] | None = None,
     with_rows: bool = True,
 ) -> list[list[Hit]]:
     """The hits of one search for each row of (Q, D) float32 unit vectors, best first; ties go to the smaller id.
 
     Args:
         searches: Q of them; either all or none have a `k`.
-        groups: for each search, the groups of near-duplicates of which only the best is a hit; None collapses none.
+        groups: for each search, the groups of which only the best is a hit; None: those of its `group_by`.
         with_rows: read the rows of all hits, in one query of the catalogue.
     """
     depths = [search.candidates for search in searches]
     most = max((depth for depth in depths if depth is not None), default=None)
     least = min((search.min_score for search in searches if search.min_score is not None), default=None)
     nearest = gallery.rank_many(vectors, k=most, min_score=least, where=where)
-    groups = [None] * len(searches) if groups is None else groups
+    groups = [
+        given or (None if search.group_by is None else gallery.group_by(search.group_by))
+        for search, given in zip(searches, groups or [None] * len(searches), strict=True)
+    ]
     ranked = [
         # A batch does not lengthen the list of one of its searches.
         _choose(gallery, vector, (scores[:depth], ids[:depth]), search, where=where, groups=one)
@@ -177,8 +184,7 @@ def answer(
             hits = [_explain(hit, search.words) for hit in hits]
         if one is not None:
             for place, hit in enumerate(hits):
-                if (same := one.get(hit.id)) is not None:
-                    hits[place] = _add_duplicates(gallery, vector, hit, same, search, where)
+                hits[place] = _add_duplicates(gallery, vector, hit, one.members(hit.id), search, where)
         answers.append(hits)
     return answers
 
@@ -190,9 +196,9 @@ def _choose(
     search: SearchOptions,
     *,
     where: Condition | None,
-    groups: Groups | None,
+    groups: ImageGroups | None,
 ) -> list[tuple[int, float]]:
-    """(id, score) of the hits of a search, from more candidates where near-duplicates used them up."""
+    """(id, score) of the hits of a search, from more candidates where groups used them up."""
     wanted, least = search.candidates, search.min_score
     shown = slice(search.offset, search.end)
 
@@ -217,15 +223,14 @@ def _choose(
         if search.rerank:
             order = rank_by_neighbours(ranked_by, ids, search_near=search_near)
             scores, ids = scores[order], ids[order]
-        pairs = zip(ids.tolist(), scores.tolist(), strict=True)
-        if groups is None:
-            return list(pairs)[shown]
-        best: dict[int, tuple[int, float]] = {}
-        for image_id, score in pairs:
-            best.setdefault(int(groups.get(image_id, (image_id,))[0]), (image_id, score))
-        if wanted is None or search.end is None or is_all or len(best) >= search.end:
-            return list(best.values())[shown]
-        wanted *= 2
+        if groups is not None:
+            best = np.sort(np.unique(groups.heads(ids), return_index=True)[1])
+            ids, scores = ids[best], scores[best]
+            # With all groups found, and no image outside of them, more candidates bring nothing.
+            is_all |= len(ids) == groups.count and len(groups.grouped) >= gallery.count
+        if groups is None or wanted is None or search.end is None or is_all or len(ids) >= search.end:
+            return list(zip(ids[shown].tolist(), scores[shown].tolist(), strict=True))
+        wanted *= 4
         nearest = gallery.rank_many(vector[None], k=wanted, where=where)[0]
 
 
@@ -268,18 +273,26 @@ def _explain(hit: Hit, words: WordQuery) -> Hit:
 def _add_duplicates(
     gallery: Gallery, vector: Vectors, hit: Hit, same: Ids, search: SearchOptions, where: Condition | None
 ) -> Hit:
-    """A hit with those of its near-duplicates `same` that the search would find too."""
+    """A hit with those of the images `same` of its group that the search would find too."""
     left_out = [hit.id, *search.exclude_ids]
-    ids = np.setdiff1d(np.setdiff1d(same, left_out), gallery.decided.left_out)
+    ids, least = np.setdiff1d(np.setdiff1d(same, left_out), gallery.decided.left_out), search.min_score
     if where is not None:
         ids = ids[gallery.select(where).has(ids)]
-    scores = measure_cosines(gallery.vectors(ids), vector)
-    order = np.argsort(-scores, kind="stable")
-    if search.min_score is not None:
-        order = order[scores[order] >= search.min_score]
-    named = order[:MAX_DUPLICATES]
+    if len(ids) <= _MEASURED:
+        scores = measure_cosines(gallery.vectors(ids), vector)
+        order = np.argsort(-scores, kind="stable")
+        scores, ids = scores[order], ids[order]
+        count = len(ids) if least is None else int(np.count_nonzero(scores >= least))
+    elif least is not None:
+        scores, ids = gallery.store.search_above(vector[None], min_score=least, among=gallery.store.subset(ids))[0]
+        count = len(ids)
+    else:
+        count, among = len(ids), gallery.store.subset(ids)
+        found = gallery.store.search(vector[None], k=MAX_DUPLICATES, among=among, threads=gallery.threads)
+        scores, ids = found[0][0], found[1][0]
+    named = slice(min(count, MAX_DUPLICATES))
     duplicates = tuple(zip(ids[named].tolist(), scores[named].tolist(), strict=True))
-    return replace(hit, duplicates=duplicates, duplicates_count=len(order))
+    return replace(hit, duplicates=duplicates, duplicates_count=count)
 
 
 def rank_by_neighbours(

@@ -99,6 +99,12 @@ class Ranking(BaseModel):
     offset: int = Field(default=0, ge=0, le=MAX_OFFSET, description="results to leave out before the first")
     min_score: float | None = Field(default=None, ge=-1, le=1, description="the smallest cosine similarity wanted")
     collapse_duplicates: bool = Field(default=False, description="show near-duplicates under the best of them")
+    group_by: SearchText | None = Field(
+        default=None,
+        min_length=1,
+        description="show images with the same value of this metadata column, of `label`, or in one `folder`, under "
+        "the best of them; k counts groups",
+    )
     rerank: bool = Field(default=False, description=_RERANK)
     by: By = Field(default="semantic", description=_BY)
 

@@ -12,6 +12,8 @@ from fastapi import Depends, Query, Response
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from index.filters.parser import parse_column, write_column
+from index.gallery.image_groups import FOLDER
 from index.gallery.ranking import FoundBy
 from index.outputs import COPY, SEMANTIC
 from index.text import printable_path
@@ -39,7 +41,7 @@ DESCRIBED_AT_ONCE = 200  # hits, which take a millisecond
 
 
 class DuplicateHit(TypedDict):
-    """A near-duplicate that is collapsed into a result."""
+    """A near-duplicate, or an image of the same group, that is collapsed into a result."""
 
     __pydantic_config__ = STRICT  # type: ignore[misc]
     id: int
@@ -211,6 +213,8 @@ async def _search(
     """The response of a search; a thread writes a long one, so that the event loop does not wait."""
     options = {name: getattr(given, name) for name in Ranking.model_fields}
     where = read_condition(given.where, given.text, folders=context.folders)
+    if given.group_by is not None and given.group_by != FOLDER:
+        read_condition(f"{write_column(parse_column(given.group_by))} IS NULL", None, folders=context.folders)
     asked = SearchQuery(where=where, **options, **query)
     found = await describe_search(context.engine, context.snapshot, asked, include=include, folders=context.folders)
     is_long = len(found["hits"]) > DESCRIBED_AT_ONCE

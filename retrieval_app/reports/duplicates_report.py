@@ -15,6 +15,7 @@ from index.duplicates.near_duplicates import Fingerprint, find_gallery_duplicate
 from index.durable import check_own_files, write_csv
 from index.errors import InputError
 from index.gallery.gallery import Gallery
+from index.gallery.image_groups import ImageGroups
 from index.images.preprocess import hamming_distances
 from index.labels.decisions import name_group
 from index.progress import Progress, no_progress
@@ -105,13 +106,11 @@ class DuplicateReport:
         return {name_group(image.sha256 for image in group.images): group for group in self.groups}
 
     @cached_property
-    def members(self) -> dict[int, Ids]:
-        """By the id of every indexed image of a group the (n,) int64 ascending ids of all of them."""
-        members: dict[int, Ids] = {}
-        for group in self.groups:
-            indexed = np.array(sorted(image.id for image in group.images if image.indexed), dtype=np.int64)
-            members |= dict.fromkeys(indexed.tolist(), indexed)
-        return members
+    def members(self) -> ImageGroups:
+        """The indexed images of the groups."""
+        return ImageGroups(
+            (image.id, group.kept.id) for group in self.groups for image in group.images if image.indexed
+        )
 
     @cached_property
     def _by_id(self) -> dict[int, DuplicateGroup]:

@@ -282,6 +282,8 @@ class Engine:
                     wait_s = self.config.duplicates_wait_s
                     duplicates = await self.run(partial(snapshot.insights.wait, "duplicates", timeout=wait_s))
                 search.groups = None if duplicates.value is None else duplicates.value.members
+            elif query.group_by is not None:
+                search.groups = await self.look_up(snapshot.gallery.group_by, query.group_by)
             begun, left_s = query.has_run_model, self._left_s()
             hits = self._workers.submit(self.searches_lane, search, timeout_s=left_s, is_begun=begun)
             found = await self._wait(hits)

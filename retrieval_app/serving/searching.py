@@ -1,17 +1,18 @@
 """Searches of a served gallery: queries, and answers to many at a time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 from pydantic import Discriminator, Field, StringConstraints, Tag
 
-from index.arrays import NO_ID, Ids, Vectors
+from index.arrays import NO_ID, Vectors
 from index.errors import InputError, RetrievalError
 from index.filters.condition import Condition
 from index.gallery.any_query import normalise
 from index.gallery.gallery import Gallery
+from index.gallery.image_groups import ImageGroups
 from index.gallery.ranking import Hit, SearchOptions, answer
 from index.outputs import SEMANTIC
 from index.words.words import MAX_QUERY
@@ -98,6 +99,8 @@ class SearchQuery(SearchOptions):
 
     def __post_init__(self) -> None:
         SearchOptions.__post_init__(self)  # super() knows no class with slots
+        if self.collapse_duplicates and self.group_by is not None:
+            raise InputError("collapse_duplicates and group_by collapse results in different ways; give one of them")
         if not self.parts and self.upload is None:
             raise InputError("a search needs at least one image, photo, vector or text")
         if self.k is None or self.k > MAX_K or not 0 <= self.offset <= MAX_OFFSET:
@@ -127,14 +130,14 @@ class Search:
 
     Attributes:
         vectors: (D,) float32 unit vectors of the query's parts; None for members, whose vectors a worker reads.
-        groups: groups of near-duplicates to collapse.
+        groups: groups to collapse: near-duplicates, or those of the query's `group_by`.
         has_more: whether there are hits beyond those of the query's `k`.
     """
 
     def __init__(self, gallery: Gallery, query: SearchQuery) -> None:
         self.gallery, self.query = gallery, query
         self.vectors: Sequence[Vectors | None] = ()
-        self.groups: Mapping[int, Ids] | None = None
+        self.groups: ImageGroups | None = None
         self.hits: list[Hit] = []
         self.has_more = False
 
