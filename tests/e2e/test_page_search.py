@@ -214,11 +214,11 @@ def test_near_duplicates_are_collapsed_and_expanded(visit: Visit, page_gallery: 
     page = visit.open(f"?image={image}&k=200")
     plain = visit.ids()
     assert {path, copy} < set(plain)
-    page.get_by_role("region", name="Ranking").get_by_role("switch", name="Collapse near-duplicates").check()
+    page.get_by_role("region", name="Ranking").get_by_label("Collapse").select_option("near-duplicates")
     page.wait_for_url(re.compile("collapse=1"))
     kept, collapsed = (path, copy) if plain.index(path) < plain.index(copy) else (copy, path)
     expect(visit.card(collapsed)).to_have_count(0)
-    badge = visit.card(kept).get_by_role("button", name="Show 1 near-duplicates")
+    badge = visit.card(kept).get_by_role("button", name="Show 1 collapsed images")
     expect(badge).to_have_text("+1")
     badge.click()
     expect(visit.card(collapsed)).to_be_visible()
@@ -226,6 +226,11 @@ def test_near_duplicates_are_collapsed_and_expanded(visit: Visit, page_gallery: 
     assert ids.index(collapsed) == ids.index(kept) + 1
     badge.click()
     expect(visit.card(collapsed)).to_have_count(0)
+    page.get_by_role("region", name="Ranking").get_by_label("Collapse").select_option("label")
+    page.wait_for_url(re.compile("collapse=label"))
+    best = visit.search(queries=[{"image_id": image}], k=200, group_by="label")
+    expect(visit.card(best[1]["id"]).get_by_text(f"+{best[1]['duplicates_count']}")).to_be_visible()
+    assert visit.ids() == [hit["id"] for hit in best]
 
 
 def test_more_comes_with_scrolling(visit: Visit) -> None:

@@ -1255,7 +1255,7 @@ export interface components {
         };
         /**
          * DuplicateHit
-         * @description A near-duplicate that is collapsed into a result.
+         * @description A near-duplicate, or an image of the same group, that is collapsed into a result.
          */
         DuplicateHit: {
             /** Id */
@@ -2763,6 +2763,11 @@ export interface components {
              */
             collapse_duplicates?: boolean;
             /**
+             * Group By
+             * @description show images with the same value of this metadata column, of `label`, or in one `folder`, under the best of them; k counts groups
+             */
+            group_by?: string | null;
+            /**
              * Rerank
              * @description rank the first 100 results again by the neighbours that they share with the query; the first one stays, and scores do not fall any more
              * @default false
@@ -3144,6 +3149,8 @@ export interface operations {
                 min_score?: number | null;
                 /** @description show near-duplicates under the best of them */
                 collapse_duplicates?: boolean;
+                /** @description show images with the same value of this metadata column, of `label`, or in one `folder`, under the best of them; k counts groups */
+                group_by?: string | null;
                 /** @description rank the first 100 results again by the neighbours that they share with the query; the first one stays, and scores do not fall any more */
                 rerank?: boolean;
                 /** @description `semantic` finds similar content; `copy` finds copies (cropped, turned, recoloured, saved again), where the gallery's model has that output */

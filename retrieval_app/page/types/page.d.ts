@@ -86,7 +86,7 @@ declare global {
     filters: string[];
     k: number;
     min: number | null;
-    collapse: boolean;
+    collapse: string;
     rerank: boolean;
     by: 'semantic' | 'copy';
     sort: string;

@@ -165,7 +165,7 @@ function drawCard(item, {eager, text}) {
       make('span.card-picture', [
         thumb(item.id, {eager}),
         item.rank && make('span.rank', item.rank),
-        item.duplicateOf && make('span.rank', `duplicate of ${item.duplicateOf}`),
+        item.duplicateOf && make('span.rank', `group of ${item.duplicateOf}`),
       ]),
       make('span.card-text', [
         item.precision_at_score && make('span.card-line', precisionMark(item.precision_at_score)),
@@ -195,8 +195,8 @@ function drawCard(item, {eager, text}) {
       && button(`+${item.duplicates_count.toLocaleString('en')}`, {
         class: 'small card-duplicates',
         'aria-expanded': 'false',
-        'aria-label': `Show ${item.duplicates_count} near-duplicates`,
-        title: 'Near-duplicates collapsed into this image',
+        'aria-label': `Show ${item.duplicates_count} collapsed images`,
+        title: 'Images of the same group, collapsed into this one',
         dataset: {act: 'duplicates'},
       }),
   ]);

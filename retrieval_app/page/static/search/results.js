@@ -1,6 +1,7 @@
 // What a state shows: hits of a query, images under a filter, or named images; page by page.
 
 import {get, post} from '../core/api.js';
+import {NEAR_DUPLICATES} from '../core/url_state.js';
 
 const BROWSED_AT_ONCE = 60;
 const NAMED_AT_ONCE = 100;
@@ -83,7 +84,8 @@ async function readRanking(state, {place, tookMs}, {signal, weights}) {
       min_score: state.min,
       where: whereOf(state.filters),
       text: state.text || null,
-      collapse_duplicates: state.collapse,
+      collapse_duplicates: state.collapse === NEAR_DUPLICATES,
+      group_by: state.collapse === NEAR_DUPLICATES ? null : state.collapse || null,
       rerank: state.rerank,
       by: state.by,
       include: [...INCLUDE, 'precision_at_score'],

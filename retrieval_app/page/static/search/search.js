@@ -177,7 +177,7 @@ class SearchView {
     const ids = item.duplicates.map(one => one.id);
     const opened = badge.getAttribute('aria-expanded') === 'true';
     badge.setAttribute('aria-expanded', String(!opened));
-    badge.textContent = opened ? `+${ids.length}` : `\u2212${ids.length}`;
+    badge.textContent = opened ? `+${item.duplicates_count.toLocaleString('en')}` : `\u2212${ids.length}`;
     if (opened) {
       this.grid.remove(ids);
       return;

@@ -1,9 +1,9 @@
-// How a ranking is made and shown: by what, the lowest score, near-duplicates collapsed, ranked again by shared neighbours, how many at a time.
+// How a ranking is made and shown: by what, the lowest score, groups collapsed, ranked again by shared neighbours, how many at a time.
 
 import {make, percent} from '../core/dom.js';
 import {withGallery} from '../core/api.js';
 import {precisionAt} from '../core/precision.js';
-import {writeState} from '../core/url_state.js';
+import {NEAR_DUPLICATES, writeState} from '../core/url_state.js';
 
 const COUNTS = [12, 24, 48, 96, 200];
 const LOWEST = 0;
@@ -20,7 +20,7 @@ export function makeSettings() {
     'aria-describedby': 'least-words',
   });
   const words = make('output', {class: 'small soft', id: 'least-words', for: 'least-score'});
-  const collapse = make('input', {type: 'checkbox', role: 'switch', id: 'collapse-duplicates'});
+  const collapse = make('select', {class: 'select', id: 'collapse'});
   const again = make('input', {type: 'checkbox', role: 'switch', id: 'rank-again', 'aria-describedby': 'again-words'});
   const counts = make('select', {class: 'select', id: 'how-many'});
   const by = make(
@@ -32,12 +32,22 @@ export function makeSettings() {
   const element = make('section', {class: 'settings', 'aria-label': 'Ranking'}, [
     asking,
     make('div.field', make('label', {for: 'least-score'}, 'Score at least'), slider, words),
-    make('label.switch', 'Collapse near-duplicates', collapse),
+    make('label.switch.count', 'Collapse', collapse),
     make('label.switch', 'Rank by shared neighbours', again),
     make('p', {class: 'small soft', id: 'again-words'}, 'More of the same kind in a long list; the first one stays.'),
     make('label.switch.count', 'Results at a time', counts),
   ]);
   let points = null;
+  let collapsed = '';
+  let columns = /** @type {string[]} */ ([]);
+
+  function drawGroups() {
+    const named = {'': 'nothing', [NEAR_DUPLICATES]: 'near-duplicates', label: 'label', folder: 'folder'};
+    const values = new Set([...Object.keys(named), ...columns, collapsed]);
+    collapse.replaceChildren(
+      ...[...values].map(value => make('option', {value, selected: value === collapsed}, named[value] ?? value)),
+    );
+  }
 
   function tell() {
     const score = Number(slider.value);
@@ -55,12 +65,14 @@ export function makeSettings() {
     const score = Number(slider.value);
     writeState({min: score <= LOWEST ? null : score});
   });
-  collapse.addEventListener('change', () => writeState({collapse: collapse.checked}));
+  collapse.addEventListener('change', () => writeState({collapse: collapse.value}));
   again.addEventListener('change', () => writeState({rerank: again.checked}));
   by.addEventListener('change', () => writeState({by: by.value === 'copy' ? 'copy' : 'semantic'}));
   counts.addEventListener('change', () => writeState({k: Number(counts.value)}));
   function learn() {
-    withGallery(({calibration, similarity}) => {
+    withGallery(({calibration, similarity, metadata_columns: known}) => {
+      columns = known;
+      drawGroups();
       asking.hidden = similarity.length < 2;
       points = calibration?.state === 'ready' ? calibration.points : null;
       tell();
@@ -73,7 +85,8 @@ export function makeSettings() {
     element,
     update(state) {
       slider.value = state.min ?? LOWEST;
-      collapse.checked = state.collapse;
+      collapsed = state.collapse;
+      drawGroups();
       again.checked = state.rerank;
       by.value = state.by;
       const numbers = [...new Set([...COUNTS, state.k])].sort((one, other) => one - other);
