@@ -2,10 +2,12 @@
 
 import os
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, Literal
 from weakref import WeakKeyDictionary
 
-from fastapi import Query, Response
+from fastapi import Depends, Query, Response
 from pydantic import Field
 
 from index.catalog.rows import SPLIT
@@ -13,7 +15,9 @@ from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.labels.decisions import DuplicateDecision, ImageRef
 from index.labels.issues import LabelIssues
-from index.text import valid_text
+from index.progress import Progress
+from index.text import printable_path, valid_text
+from index.writing.tidy import JOURNAL, Moves, check_folder_of_moves, move_images, plan_moves, undo_command
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
 from retrieval_app.api.gallery_routes import COMPUTING, Failed, send_unready
 from retrieval_app.api.issue_list import ReviewList, need_duplicates, turn_to
@@ -42,11 +46,13 @@ from retrieval_app.api.schemas import (
     Undo,
     Versioned,
 )
+from retrieval_app.api.security.access import require_disk_changes
 from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateReport, GroupedImage, find_undropped
 from retrieval_app.review.activity_log import EXPORT
 from retrieval_app.review.bulk import SelectionChangedError
 from retrieval_app.review.exports import stream_duplicate_file
-from retrieval_app.review.keep_rules import KeepRule, choose_kept
+from retrieval_app.review.jobs import Outcome
+from retrieval_app.review.keep_rules import KeepRule, RuleOutcome, choose_kept, find_redundant, keep_inherited
 from retrieval_app.review.leaks import Leak, Leaks, drop_leaks, find_different, find_leaks, move_leaks
 from retrieval_app.review.places import hide_folders
 from retrieval_app.review.review_store import ReviewStore
@@ -55,6 +61,7 @@ from retrieval_app.serving.live_gallery import Snapshot
 
 router = make_router("review")
 _LISTED = 1000  # leaks of an answer
+_EXAMPLES = 10  # files of an answer
 _leaks_of: WeakKeyDictionary[Gallery, tuple[tuple[str, frozenset[str]], Leaks]] = WeakKeyDictionary()
 
 
@@ -95,13 +102,16 @@ class GroupList(ReviewList):
     can_undo: bool
 
 
-class KeepImages(Body):
-    """Rule for the kept image of every open group; bursts and groups whose labels differ stay open."""
-
+class _KeepBody(Body):
     keep: KeepRule = Field(default="largest", description="the largest file, or the first image of the group")
     keep_where: FilterText | None = Field(default=None, description="keep only images that meet this condition")
-    groups: list[GroupName] | None = Field(default=None, description="only these groups")
     bursts: bool = Field(default=False, description="keep one image of every burst too: other shots are dropped")
+
+
+class KeepImages(_KeepBody):
+    """Rule for the kept image of every open group; bursts and groups whose labels differ stay open."""
+
+    groups: list[GroupName] | None = Field(default=None, description="only these groups")
     count: int | None = Field(
         default=None,
         ge=1,
@@ -119,6 +129,28 @@ class KeptAnswer(Answer):
     bursts: int = Field(description="groups that stay open because they are different shots of one scene")
     unmatched: int = Field(description="groups that stay open because no searchable image meets the condition")
     step: int | None = Field(description="number of the step, to undo it; null where nothing was decided")
+
+
+class MoveCopies(_KeepBody):
+    """Rule for the open groups, whose dropped near-duplicates are moved like those of decided groups."""
+
+    count: int | None = Field(
+        default=None,
+        ge=1,
+        description="the number of images that an answer without it has counted: then they are moved; 409 if there are "
+        "more or fewer now",
+    )
+
+
+class MovedCopies(Answer):
+    """Files of near-duplicates to move."""
+
+    images: int
+    size_bytes: int
+    examples: list[str] = Field(description="at most ten of their paths below the folder")
+    staying: dict[str, int] = Field(description="numbers of images whose files stay, by the reason")
+    folder: str = Field(description="to which they are moved")
+    job: str | None = Field(description="that moves them; its result has the command to undo it. null if only counted")
 
 
 class LeakList(Versioned):
@@ -300,27 +332,73 @@ async def keep_by_rule(context: Context, body: KeepImages) -> Any:
 
     Tags of dropped images go to the kept one, and so does their label, if it has no label.
     """
-    where = read_condition(body.keep_where, None, folders=context.folders)
 
     def run() -> dict[str, Any]:
-        chosen = choose_kept(
-            context.snapshot.gallery,
-            need_duplicates(context.snapshot),
-            rule=body.keep,
-            where=where,
-            decided=context.review.duplicate_decisions(),
-            only=None if body.groups is None else set(body.groups),
-            bursts=body.bursts,
-        )
+        chosen = _choose_kept(context, body, only=None if body.groups is None else set(body.groups))
         step, groups = None, len(chosen.decisions)
         if body.count is not None:
             if body.count != groups:
                 raise SelectionChangedError(body.count, groups, what="groups")
-            step = context.review.decide(chosen.decisions, by=context.visitor.name).number
-            context.log("decide-duplicates", step=step, keep=body.keep, count=groups)
+            step = _decide_by_rule(context, body, chosen)
         return {**chosen.to_json(), "step": step}
 
     return await context.read(run)
+
+
+def _choose_kept(context: RequestContext, body: _KeepBody, *, only: set[str] | None = None) -> RuleOutcome:
+    return choose_kept(
+        context.snapshot.gallery,
+        need_duplicates(context.snapshot),
+        rule=body.keep,
+        where=read_condition(body.keep_where, None, folders=context.folders),
+        decided=context.review.duplicate_decisions(),
+        only=only,
+        bursts=body.bursts,
+    )
+
+
+def _decide_by_rule(context: RequestContext, body: _KeepBody, chosen: RuleOutcome) -> int:
+    step = context.review.decide(chosen.decisions, by=context.visitor.name).number
+    context.log("decide-duplicates", step=step, keep=body.keep, count=len(chosen.decisions))
+    return step
+
+
+_MOVES: dict[str, Any] = {"dependencies": [Depends(require_disk_changes)]}
+
+
+@router.post("/duplicates/move", **{**_MOVES, **responses(MovedCopies, 409, *BODY_ERRORS)})
+async def move_copies(context: Context, body: MoveCopies) -> Any:
+    """Move the files of dropped near-duplicates to the server's folder for them; without `count` only count.
+
+    Groups that are open are decided by the rule first. Only with `--allow-disk-changes`.
+    """
+
+    def run() -> dict[str, Any]:
+        gallery, folder = context.snapshot.gallery, context.request.app.state.access.disk_changes
+        check_folder_of_moves(folder, gallery)
+        chosen = _choose_kept(context, body)
+        wanted = find_redundant(gallery, chosen)
+        moves, job = plan_moves(gallery, wanted), None
+        if body.count is not None:
+            if body.count != len(moves.files):
+                raise SelectionChangedError(body.count, len(moves.files))
+            if chosen.decisions:
+                _decide_by_rule(context, body, chosen)
+            keep_inherited(context.engine.open_decided(), context.review, wanted, by=context.visitor.name)
+            job = context.jobs.move(partial(_move, moves, folder), client=context.client).id
+            context.log("move-copies", job=job, count=len(moves.files))
+        examples = [valid_text(move.below) for move in moves.files[:_EXAMPLES]]
+        counts = {"images": len(moves.files), "size_bytes": moves.size_bytes, "staying": moves.reasons}
+        return {**counts, "examples": examples, "folder": valid_text(str(folder)), "job": job}
+
+    return await context.engine.look_up(run)
+
+
+def _move(moves: Moves, folder: Path, progress: Progress) -> Outcome:
+    journal = folder / JOURNAL
+    done = move_images(moves, folder=folder, journal=journal, progress=progress)
+    result = {"images": len(done.files), "staying": done.reasons, "undo": undo_command(journal)}
+    return f"{done.describe()} moved to {printable_path(folder)}", result
 
 
 @router.get("/leaks", **responses(LeakList, 409))

@@ -88,6 +88,7 @@ class Permissions(Answer):
     review: bool
     write: bool
     fetch: bool = Field(description="search with photos whose addresses it is given")
+    move: bool = Field(description="move files of dropped near-duplicates to the server's folder for them")
 
 
 class Limits(Answer):
@@ -230,8 +231,9 @@ def _read_given(given: Gallery) -> tuple[Counter[str], list[str]]:
 @router.get("/gallery", **responses(GalleryFacts))
 async def get_gallery(context: Context) -> Any:
     """Describe the gallery: version, size, model, labels, index, permissions, limits, calibration of scores."""
-    request, fetches = context.request, context.request.app.state.access.fetches
-    permissions = {"review": may(request, REVIEW), "write": may(request, WRITE), "fetch": fetches}
+    request, access = context.request, context.request.app.state.access
+    permissions = {"review": may(request, REVIEW), "write": may(request, WRITE), "fetch": access.fetches}
+    permissions["move"] = permissions["write"] and access.disk_changes is not None
     return await context.read(
         describe_gallery,
         context.snapshot,

@@ -24,7 +24,7 @@ class JobAnswer(Answer):
     """A job; it has a `result` once it is done."""
 
     job: str
-    kind: Literal["add", "remove", "update"]
+    kind: Literal["add", "remove", "update", "move"]
     state: Literal["waiting", "running", "done", "failed", "cancelled"]
     message: str
     result: dict[str, Any] | None

@@ -160,7 +160,7 @@ def serve(
     from retrieval_app.server.serve import find_address, serve_gallery
 
     context = click.get_current_context()
-    writable, tokens = values.pop("writable"), values["tokens"]
+    writable, tokens, disk_changes = values.pop("writable"), values["tokens"], values.pop("disk_changes")
     try:
         options = make_config(ServeOptions, {**values, "galleries": (ServedGallery(Path()),), "token": None})
     except InputError as error:
@@ -172,7 +172,8 @@ def serve(
     find_address(options.host, options.port)  # before a token is made
     needed = writable or not options.is_loopback
     token = choose_token(context, file=token_file, no_token=no_token, needed=needed, writable=writable, tokens=tokens)
-    options = replace(options, token=token, writable=writable)  # checked before a gallery is made
+    # Checked before a gallery is made.
+    options = replace(options, token=token, writable=writable, disk_changes=disk_changes)
     options = replace(options, galleries=choose_galleries(galleries))
 
     for gallery in options.galleries:

@@ -30,7 +30,7 @@ from retrieval_app.serving.serving_config import ServingConfig
 
 logger = logging.getLogger(__name__)
 
-ADD, REMOVE, UPDATE = ("add", "remove", "update")
+ADD, REMOVE, UPDATE, MOVE = ("add", "remove", "update", "move")
 WAITING, RUNNING, DONE, FAILED, CANCELLED = ("waiting", "running", "done", "failed", "cancelled")
 MOST_JOBS = 1000  # limit of waiting, kept and parallel jobs
 _OVER = (DONE, FAILED, CANCELLED)
@@ -71,7 +71,7 @@ class Job:
     message: str = "waiting for its turn"
     result: Mapping[str, Any] | None = None  # result of a finished job
     client: Client = field(default_factory=Client)
-    work: Mapping[str, Any] = field(default_factory=dict)  # `image`, its name; or `ids`
+    work: Mapping[str, Any] = field(default_factory=dict)  # `image`, its name; or `ids`; or `run`, a function
     is_cancel_requested: bool = False
 
     def to_json(self) -> dict[str, Any]:
@@ -136,6 +136,10 @@ class Jobs:
         with self._lock:
             waiting = [job for job in self._select(WAITING) if job.kind == UPDATE]
             return waiting[-1] if waiting else self._append(UPDATE, {}, client=client)
+
+    def move(self, run: Callable[[Progress], Outcome], *, client: Client | None = None) -> Job:
+        """Move image files by a function, while nothing else changes the gallery."""
+        return self._append(MOVE, {"run": run}, client=client)
 
     def resume(self) -> list[Job]:
         """Add the images that were kept when the server stopped before their turn; called once at the start."""
@@ -282,6 +286,8 @@ class Jobs:
         kind, works = jobs[0].kind, [job.work for job in jobs]
         if kind == ADD:
             return self._add([work["image"] for work in works], tell)
+        if kind == MOVE:
+            return [work["run"](_count_aloud("moving", tell)) for work in works]
         if kind == REMOVE:
             ids = tuple(sorted({image_id for work in works for image_id in work["ids"]}))
             report = remove_from_gallery(self._path, selection=Selection(ids=ids), **self._options(tell))

@@ -141,7 +141,8 @@ class ServerApp:
             jobs.resume()
         access, sign_in = self._access, self._sign_in
         if served.name is not None:
-            access = replace(access, galleries=frozenset((served.name,)), is_hidden=True)
+            folder = access.disk_changes and access.disk_changes / served.name
+            access = replace(access, galleries=frozenset((served.name,)), is_hidden=True, disk_changes=folder)
             sign_in = sign_in.for_gallery(access)
         app = _create_gallery_app(requires_token=access.requires_token)
         app.state.engine, app.state.review, app.state.jobs, app.state.log = engine, review, jobs, log

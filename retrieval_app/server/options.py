@@ -86,6 +86,12 @@ class ServeOptions:
         metavar="ORIGIN",
     )
     writable: bool = option(False, "Let the API add and remove images; decisions do not need it. Requires a token.")
+    disk_changes: Path | None = option(
+        None,
+        "Let visitors who may write move the files of dropped near-duplicates to this folder. Requires --writable.",
+        flag="--allow-disk-changes",
+        metavar="FOLDER",
+    )
     fetches: bool = option(
         False,
         "Let the page and the API search with a photo whose address is pasted, which the server then fetches, "
@@ -123,6 +129,8 @@ class ServeOptions:
                 "--writable needs a token: give --token-file FILE, or set the variable RETRIEVAL_TOKEN, or "
                 "give tokens with names, --tokens FILE"
             )
+        if self.disk_changes is not None and not self.writable:
+            raise InputError("--allow-disk-changes needs --writable, and a token")
         for name in self.allowed_hosts:
             check_host(name)
         check_proxies(self.trusted_proxies)

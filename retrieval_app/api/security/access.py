@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastapi import Request
@@ -32,6 +33,7 @@ class Access:
         token: the one token, with all rights; `book` has tokens with names and rights in its place.
         loopback: whether only this machine reaches the server, if no proxy on it forwards requests.
         fetches: whether the server fetches photos from addresses that visitors name.
+        disk_changes: the folder that image files may be moved to; None where no file is ever changed.
         galleries: the names of those, among several, that requests are for; rights in one of them count.
         is_hidden: whether visitors without a right in it must not learn that the gallery exists.
     """
@@ -41,6 +43,7 @@ class Access:
     loopback: bool = True
     writable: bool = False
     fetches: bool = False
+    disk_changes: Path | None = None
     hosts: HostNames = field(default_factory=HostNames)
     galleries: frozenset[str] = frozenset()
     is_hidden: bool = False
@@ -85,6 +88,7 @@ def choose_access(options: ServeOptions, *, secret: bytes | None = None) -> Acce
         loopback=options.is_loopback and not options.trusted_proxies,
         writable=options.writable,
         fetches=options.fetches,
+        disk_changes=None if options.disk_changes is None else options.disk_changes.resolve(),
         hosts=hosts,
         galleries=frozenset(served.name for served in options.galleries if served.name is not None),
     )
@@ -136,3 +140,11 @@ def require_fetching(request: Request) -> None:
     if not request.app.state.access.fetches:
         message = "this server fetches nothing: save the image and send it, or start it with --fetch-addresses"
         raise ApiError(message, status=403)
+
+
+def require_disk_changes(request: Request) -> None:
+    """Dependency of a route: the visitor may write, and the server may move image files."""
+    if request.app.state.access.disk_changes is None:
+        message = "this server changes no files: start it with --allow-disk-changes FOLDER, or use the command"
+        raise ApiError(f"{message} `retrieval duplicates GALLERY --move-to FOLDER`", status=403)
+    require_writing(request)

@@ -777,6 +777,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/duplicates/move": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Move the files of dropped near-duplicates to the server's folder for them; without `count` only count
+         * @description Groups that are open are decided by the rule first. Only with `--allow-disk-changes`.
+         */
+        post: operations["move_copies"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/leaks": {
         parameters: {
             query?: never;
@@ -1788,7 +1808,7 @@ export interface components {
              * Kind
              * @enum {string}
              */
-            kind: "add" | "remove" | "update";
+            kind: "add" | "remove" | "update" | "move";
             /**
              * State
              * @enum {string}
@@ -1819,16 +1839,16 @@ export interface components {
              */
             keep_where?: string | null;
             /**
-             * Groups
-             * @description only these groups
-             */
-            groups?: string[] | null;
-            /**
              * Bursts
              * @description keep one image of every burst too: other shots are dropped
              * @default false
              */
             bursts?: boolean;
+            /**
+             * Groups
+             * @description only these groups
+             */
+            groups?: string[] | null;
             /**
              * Count
              * @description the number of groups that an answer without it has counted: then it decides; 409 if there are more or fewer now
@@ -2397,6 +2417,67 @@ export interface components {
             builtin: boolean;
         };
         /**
+         * MoveCopies
+         * @description Rule for the open groups, whose dropped near-duplicates are moved like those of decided groups.
+         */
+        MoveCopies: {
+            /**
+             * Keep
+             * @description the largest file, or the first image of the group
+             * @default largest
+             * @enum {string}
+             */
+            keep?: "largest" | "first";
+            /**
+             * Keep Where
+             * @description keep only images that meet this condition
+             */
+            keep_where?: string | null;
+            /**
+             * Bursts
+             * @description keep one image of every burst too: other shots are dropped
+             * @default false
+             */
+            bursts?: boolean;
+            /**
+             * Count
+             * @description the number of images that an answer without it has counted: then they are moved; 409 if there are more or fewer now
+             */
+            count?: number | null;
+        };
+        /**
+         * MovedCopies
+         * @description Files of near-duplicates to move.
+         */
+        MovedCopies: {
+            /** Images */
+            images: number;
+            /** Size Bytes */
+            size_bytes: number;
+            /**
+             * Examples
+             * @description at most ten of their paths below the folder
+             */
+            examples: string[];
+            /**
+             * Staying
+             * @description numbers of images whose files stay, by the reason
+             */
+            staying: {
+                [key: string]: number;
+            };
+            /**
+             * Folder
+             * @description to which they are moved
+             */
+            folder: string;
+            /**
+             * Job
+             * @description that moves them; its result has the command to undo it. null if only counted
+             */
+            job: string | null;
+        };
+        /**
          * Permissions
          * @description The permissions of the visitor.
          */
@@ -2410,6 +2491,11 @@ export interface components {
              * @description search with photos whose addresses it is given
              */
             fetch: boolean;
+            /**
+             * Move
+             * @description move files of dropped near-duplicates to the server's folder for them
+             */
+            move: boolean;
         };
         /**
          * PhotoAddress
@@ -3078,6 +3164,8 @@ export type Measures = components['schemas']['Measures'];
 export type MemberQuery = components['schemas']['MemberQuery'];
 export type MendLeaks = components['schemas']['MendLeaks'];
 export type ModelFacts = components['schemas']['ModelFacts'];
+export type MoveCopies = components['schemas']['MoveCopies'];
+export type MovedCopies = components['schemas']['MovedCopies'];
 export type Permissions = components['schemas']['Permissions'];
 export type PhotoAddress = components['schemas']['PhotoAddress'];
 export type PhotoAnswer = components['schemas']['PhotoAnswer'];
@@ -4261,6 +4349,30 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["KeptAnswer"];
+                };
+            };
+        };
+    };
+    move_copies: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["MoveCopies"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MovedCopies"];
                 };
             };
         };

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import shlex
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,14 +14,15 @@ from fastapi.testclient import TestClient
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.gallery.gallery import Gallery
 from index.labels.decisions import PRESENT, Mark, name_group, tag_field
-from index.writing.build import build_gallery
+from index.writing.build import build_gallery, update_gallery
 from retrieval_app.api.security.access import Access
 from retrieval_app.commands.cli import main
 from retrieval_app.reports.duplicates_report import find_duplicate_groups
 from retrieval_app.review.leaks import find_leaks
 from retrieval_app.review.review_store import ReviewStore
 from tests.conftest import CLASSES, draw_folder, draw_image
-from tests.retrieval_app.api.conftest import serve
+from tests.index.galleries import SMALL
+from tests.retrieval_app.api.conftest import TOKEN, serve
 from tests.retrieval_app.api.test_gallery_routes import wait_for
 
 LARGE = {"pair0.png": "pair0.jpg", "pair1.png": "pair1.jpg"}  # larger file -> the smaller one of the same picture
@@ -220,3 +223,43 @@ def test_strangers_cannot_split_by_the_metadata_column_path(gallery: Path) -> No
         wait_for(stranger, "/v1/duplicates")
         assert stranger.get("/v1/leaks", params={"by": "path"}).status_code == 422
         assert stranger.get("/v1/leaks").is_success
+
+
+def test_dropped_copies_are_moved_where_the_server_and_the_visitor_may(
+    gallery: Path, images: Path, tmp_path: Path
+) -> None:
+    folder, bearer = tmp_path / "moved", {"Authorization": f"Bearer {TOKEN}"}
+    for access in (
+        Access(token=TOKEN, writable=True),
+        Access(token=TOKEN, disk_changes=folder),
+        Access(disk_changes=folder),
+    ):
+        with serve(gallery, access=access) as client:
+            refused = client.post("/v1/duplicates/move", json={}, headers=bearer if access.token else {})
+            assert (refused.status_code, client.get("/v1/gallery", headers=bearer).json()["permissions"]["move"]) == (
+                403,
+                False,
+            )
+            named = "--allow-disk-changes" if access.disk_changes is None else "--writable"
+            assert named in refused.json()["error"]["message"]
+    assert not folder.exists()
+    before = {path: path.read_bytes() for path in images.parent.rglob("*.*")}
+    with serve(gallery, access=Access(token=TOKEN, writable=True, disk_changes=folder)) as client:
+        client.headers.update(bearer)
+        wait_for(client, "/v1/duplicates")
+        small = next(path for path in before if path.name == "pair1.jpg")
+        client.post("/v1/tags", json={"where": "path LIKE '%pair1.jpg'", "tag": "best", "action": "add"})
+        counted = client.post("/v1/duplicates/move", json={}).json()
+        assert (counted["images"], counted["job"]) == (2, None)
+        assert set(counted["examples"]) == {f"red/{name}" for name in LARGE.values()}
+        assert before.keys() == set(images.parent.rglob("*.*"))
+        assert client.post("/v1/duplicates/move", json={"count": 3}).status_code == 409
+        job = client.post("/v1/duplicates/move", json={"count": 2}).json()["job"]
+        while (now := client.get(f"/v1/jobs/{job}").json())["state"] in ("waiting", "running"):
+            time.sleep(0.05)
+        assert (now["state"], now["result"]["images"]) == ("done", 2)
+    assert not small.exists()
+    update_gallery(gallery, config=SMALL)
+    assert listed(gallery)["pair1.png"] == ("red", ("best",))  # which came from the file that left
+    assert main(shlex.split(now["result"]["undo"])[1:]) == 0
+    assert before == {path: path.read_bytes() for path in images.parent.rglob("*.*")}

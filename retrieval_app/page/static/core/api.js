@@ -21,7 +21,7 @@ const CHANGES = [
   'leaks',
 ];
 /** What only counts without a field of the body. @type {Record<string, string>} */
-const CHANGES_WITH = {'labels/accept': 'digest', 'duplicates/apply': 'count'};
+const CHANGES_WITH = {'labels/accept': 'digest', 'duplicates/apply': 'count', 'duplicates/move': 'count'};
 
 /** What went wrong: `message` is for people, `code` and `status` for the page, `field` names the input at fault. */
 export class ApiError extends Error {

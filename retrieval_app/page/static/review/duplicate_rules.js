@@ -4,6 +4,7 @@ import {get, post} from '../core/api.js';
 import {openDialog} from '../core/dialog.js';
 import {button, count, debounce, make, refill, sentence, shownText} from '../core/dom.js';
 import {toast, toastError} from '../core/toast.js';
+import {openMove} from './move_files.js';
 
 /**
  * The rule and its button; `update` counts again what it would decide.
@@ -42,14 +43,20 @@ export function makeRule(list) {
       ],
     });
   });
-  /** @type {{body: {keep: 'largest' | 'first', keep_where: string | null, bursts: boolean}, found: any}} */
+  const move = button('Move files…', {class: 'small'}, () => openMove(readRule(), () => list.refresh()));
+  /** @type {{body: import('./move_files.js').Rule, found: any}} */
   let preview;
   let turn = 0;
+  /** @returns {import('./move_files.js').Rule} */
+  const readRule = () => ({
+    keep: /** @type {'largest' | 'first'} */ (rule.value),
+    keep_where: where.value.trim() || null,
+    bursts: bursts.checked,
+  });
   const update = debounce(async () => {
     const now = (turn += 1);
     apply.disabled = true;
-    const keep = /** @type {'largest' | 'first'} */ (rule.value);
-    const body = {keep, keep_where: where.value.trim() || null, bursts: bursts.checked};
+    const body = readRule();
     try {
       const found = await post('duplicates/apply', body);
       if (now !== turn) return;
@@ -66,7 +73,10 @@ export function makeRule(list) {
     bursts,
     'bursts too',
   );
-  return {element: make('div.row.accept-line', 'Keep of every open group', rule, where, also, apply, words), update};
+  return {
+    element: make('div.row.accept-line', 'Keep of every open group', rule, where, also, apply, move, words),
+    update,
+  };
 }
 
 /** "decides 12 groups, drops 15 images; 3 groups with different labels and 1 burst stay open". */
