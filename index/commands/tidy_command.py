@@ -44,11 +44,11 @@ def offer_moves(
     """
     from index.writing.tidy import JOURNAL, check_folder_of_moves, move_images, plan_moves, undo_command
 
+    moves = plan_moves(gallery, wanted)
     if move_to is not None:
-        check_folder_of_moves(move_to, gallery)
+        check_folder_of_moves(move_to, gallery, moves)
     folder = None if move_to is None else move_to.resolve()
     place = "the trash" if folder is None else printable_path(folder)
-    moves = plan_moves(gallery, wanted)
     lines = [f"{moves.describe()} would move to {place}"]
     lines += [f"  {move.place.name}" for move in moves.files[:_EXAMPLES]]
     lines += [f"  … and {len(moves.files) - _EXAMPLES:,} more"] if len(moves.files) > _EXAMPLES else []

@@ -311,5 +311,5 @@ def read_lines(location: str) -> Iterator[str]:
 
 def find_folder_around(path: Path, gallery: Path, sources: Iterable[ImageSource]) -> Path | None:
     """The folder of a gallery, or of one of its sources, that a path lies in."""
-    folders = (gallery, *(Path(source.root) for source in sources if isinstance(source, FolderSource | GlobSource)))
+    folders = (gallery, *(Path(source.root) for source in sources if isinstance(source, FolderSource)))
     return next((folder for folder in folders if path.resolve().is_relative_to(folder.resolve())), None)

@@ -9,7 +9,7 @@ import os
 import shlex
 import shutil
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from index.catalog.rows import CatalogRow
-from index.durable import NO_LINKS, hash_file, replacing, sync_path, try_lock
+from index.durable import NO_LINKS, hash_file, replacing, sync_path
 from index.errors import ImageError, InputError, missing_imports_as_dependency_errors, reading
 from index.gallery.gallery import Gallery
 from index.items import Place
@@ -26,7 +26,7 @@ from index.labels.decided_labels import read_label_probabilities
 from index.labels.decisions import DROP
 from index.paths import names_no_parent
 from index.progress import Progress, no_progress
-from index.sources.local_source import find_folder_around
+from index.sources.local_source import GlobSource, find_folder_around, matches_pattern
 from index.sources.reading import read_indexed
 from index.text import count_images, printable_path, show_bytes
 
@@ -74,16 +74,20 @@ def find_dropped(gallery: Gallery) -> dict[int, tuple[int, ...]]:
         return {number: () for number, *key in found if tuple(key) in dropped}
 
 
-def check_folder_of_moves(folder: Path, gallery: Gallery) -> None:
-    """Refuse a folder whose files a gallery would index, or that its images are in."""
-    around = find_folder_around(folder, gallery.path, gallery.sources.values())
-    roots = (Path(source.root) for source in gallery.sources.values() if os.path.isabs(source.root))
-    around = around or next((root for root in roots if root.is_relative_to(folder.resolve())), None)
+def check_folder_of_moves(folder: Path, gallery: Gallery, moves: Moves) -> None:
+    """Refuse a folder in which the gallery would index the moved images again."""
+    real, sources = folder.resolve(), gallery.sources.values()
+    around = find_folder_around(folder, gallery.path, sources)
+    for source in sources:
+        if os.path.isabs(source.root) and Path(source.root).is_relative_to(real):
+            around = Path(source.root)
+        elif isinstance(source, GlobSource):
+            parts = source.location.split("/")
+            if any(matches_pattern(str(real / move.below), parts) for move in moves.files):
+                around = Path(source.location)
     if around is not None:
-        problem = f"lies inside {printable_path(around)}, or around it, where the gallery or its images are"
-        raise InputError(f"{problem}; moved images would be indexed again: choose a folder beside it", at=folder)
-    if folder.exists() and not folder.is_dir():
-        raise InputError("expected a folder to move images to, found a file", at=folder)
+        advice = "moved images would be indexed again: choose a folder beside it"
+        raise InputError(f"lies inside or around {printable_path(around)}, where images are; {advice}", at=folder)
 
 
 def plan_moves(gallery: Gallery, wanted: Mapping[int, Collection[int]]) -> Moves:
@@ -152,27 +156,36 @@ def move_images(moves: Moves, *, folder: Path | None, journal: Path, progress: P
 
     The bytes of each file and of its kept copies are checked just before. A full disk stops with an InputError.
     """
-    trash = _open_trash() if folder is None else None
+    trash: Callable[[Path], object] | None = None
+    if folder is None:
+        with missing_imports_as_dependency_errors("moving images to the trash"):
+            from send2trash import send2trash
+        trash = send2trash
     done, staying = list[Move](), list(moves.staying)
-    if not moves.files:
-        return moves
     with _open_journal(journal) as (file, known):
         for number, move in enumerate(moves.files, start=1):
             target = None if folder is None else folder / move.below
             try:
-                problem = _check_bytes(move)
-                if problem is None:
-                    problem = _move_listed(move, target, file=file, known=known, trash=trash)
+                problem = _check_bytes(move) or _move_listed(move, target, file=file, known=known, trash=trash)
             except (FileExistsError, FileNotFoundError, PermissionError) as error:
-                problem = f"{error.strerror or error}"
+                problem = error.strerror or str(error)
             except OSError as error:
-                raise _stopped(error, move.place.file, done=len(done), journal=journal) from error
+                raise InputError(
+                    f"it could not be moved: {error.strerror or error}; nothing is lost, {count_images(len(done))} "
+                    f"moved before. Make room and run it again, or bring all back: {undo_command(journal)}",
+                    at=move.place.file,
+                ) from error
             if problem is None:
                 done.append(move)
             else:
                 staying.append((move.place.name, problem))
             progress(number, len(moves.files))
     return Moves(tuple(done), tuple(staying))
+
+
+def undo_command(journal: Path) -> str:
+    """The command that brings back what a journal lists."""
+    return printable_path(shlex.join(["retrieval", "index", "tidy", "--undo", str(journal)]))
 
 
 def _check_bytes(move: Move) -> str | None:
@@ -185,31 +198,39 @@ def _check_bytes(move: Move) -> str | None:
     return None
 
 
-def _move_listed(move: Move, target: Path | None, *, file: IO[bytes], known: Collection[str], trash: Any) -> str | None:
+def _move_listed(
+    move: Move,
+    target: Path | None,
+    *,
+    file: IO[bytes],
+    known: Collection[bytes],
+    trash: Callable[[Path], object] | None,
+) -> str | None:
     """List a move and make it; why it was not made, where another file has its name."""
-    source = move.place.file
-    entry = {"from": str(source), "to": None if target is None else move.below, "sha256": move.place.sha256}
-    line = json.dumps({**entry, "size_bytes": move.size_bytes}) + "\n"
+    source, sha256 = move.place.file, move.place.sha256
+    entry = {"from": str(source), "to": target and move.below, "sha256": sha256, "size_bytes": move.size_bytes}
+    line = json.dumps(entry).encode() + b"\n"
     if target is not None and os.path.lexists(target):
-        if line not in known or hash_file(target) != move.place.sha256:
+        if line not in known or not _are_two(source, target) or hash_file(target) != sha256:
             return "the folder has another file of this name"
-        source.unlink()  # a killed move had come so far
+        source.unlink()  # a killed move had made both
         return None
-    start = file.tell()
-    try:
-        file.write(line.encode())
-        file.flush()
-        os.fsync(file.fileno())
-    except OSError:
-        with suppress(OSError):
-            os.ftruncate(file.fileno(), start)
-        raise
-    if target is None:
-        trash(source)
-    else:
+    if file.write(line) < len(line):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    os.fsync(file.fileno())
+    if target is not None:
         _make_folder(target.parent)
         move_file(source, target)
+    elif trash is not None:
+        trash(source)
     return None
+
+
+def _are_two(path: Path, other: Path) -> bool:
+    """Whether one of two files stays when the other one is removed."""
+    one, two = path.lstat(), other.lstat()
+    is_same = os.path.realpath(path) == os.path.realpath(other)  # through a link
+    return not is_same and (not os.path.samestat(one, two) or one.st_nlink > 1)
 
 
 def move_file(source: Path, target: Path) -> None:
@@ -220,7 +241,6 @@ def move_file(source: Path, target: Path) -> None:
         if error.errno == errno.EXDEV:
             with replacing(target, only_new=True) as temporary:
                 shutil.copy2(source, temporary)
-                sync_path(temporary)
                 if hash_file(temporary) != hash_file(source):
                     raise OSError(errno.EIO, "the copy differs from the file") from error
         elif error.errno not in NO_LINKS:
@@ -249,40 +269,19 @@ def _make_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _open_journal(path: Path) -> Iterator[tuple[IO[bytes], set[str]]]:
-    """The journal, locked and open at its end, and the lines in it; a line that a kill cut off is removed."""
+def _open_journal(path: Path) -> Iterator[tuple[IO[bytes], set[bytes]]]:
+    """The journal, open at its end, and the lines in it; a line that a kill cut off is removed."""
     try:
         _make_folder(path.parent)
-        with path.open("a+b") as file:
-            if not try_lock(file):
-                raise InputError("another process moves images there; try again when it is done", at=path)
+        with path.open("a+b", buffering=0) as file:
             file.seek(0)
-            content = file.read()
-            whole = content[: content.rfind(b"\n") + 1]
-            file.truncate(len(whole))
+            *lines, cut = file.read().split(b"\n")
+            if cut:
+                file.truncate(sum(map(len, lines)) + len(lines))
             sync_path(path.parent)
-            yield file, set(whole.decode(errors="replace").splitlines(keepends=True))
+            yield file, {line + b"\n" for line in lines}
     except OSError as error:
         raise InputError(f"the list of moves cannot be written: {error.strerror or error}", at=path) from error
-
-
-def _stopped(error: OSError, path: Path, *, done: int, journal: Path) -> InputError:
-    return InputError(
-        f"it could not be moved: {error.strerror or error}; nothing is lost, {count_images(done)} moved before. Make "
-        f"room and run the same command again, or bring all back: {undo_command(journal)}",
-        at=path,
-    )
-
-
-def undo_command(journal: Path) -> str:
-    """The command that brings back what a journal lists."""
-    return printable_path(shlex.join(["retrieval", "index", "tidy", "--undo", str(journal)]))
-
-
-def _open_trash() -> Any:
-    with missing_imports_as_dependency_errors("moving images to the trash"):
-        from send2trash import send2trash
-    return send2trash
 
 
 def undo_moves(journal: Path, *, progress: Progress = no_progress) -> tuple[int, list[Staying]]:
@@ -318,28 +317,28 @@ def undo_moves(journal: Path, *, progress: Progress = no_progress) -> tuple[int,
 
 def _bring_back(source: Path, moved: Path | None, *, sha256: str) -> str | None:
     """Why a file cannot come back; None where it is there."""
-    if moved is None or not os.path.lexists(moved):
+    if moved is None or not moved.is_file():
         return None if os.path.lexists(source) else "it is neither there nor where it was moved to"
     if not os.path.lexists(source):
         _make_folder(source.parent)
         move_file(moved, source)
-    elif source.is_file() and sha256 == hash_file(source) == hash_file(moved):
-        moved.unlink()  # a killed move had made both
-    else:
+    elif not _are_two(source, moved) or not source.is_file() or not sha256 == hash_file(source) == hash_file(moved):
         return f"another file is there now; it stays as {printable_path(moved)}"
+    else:
+        moved.unlink()  # a killed move had made both
     return None
 
 
 def _read_journal(path: Path) -> Iterator[dict[str, Any]]:
     with reading(path):
-        content = path.read_bytes()
-    for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), start=1):
+        lines = path.read_bytes().split(b"\n")[:-1]  # without one that a kill cut off
+    for number, line in enumerate(lines, start=1):
         try:
             entry = json.loads(line)
             above, below = entry["from"], entry["to"] or ""
             is_valid = os.path.isabs(above) and not os.path.isabs(below) and names_no_parent(below)
             is_valid = is_valid and isinstance(entry["sha256"], str) and isinstance(entry["size_bytes"], int)
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             is_valid = False
         if not is_valid:
             problem = f"expected a list of moved images, {JOURNAL}, as the command that moved them wrote it"

@@ -375,10 +375,10 @@ async def move_copies(context: Context, body: MoveCopies) -> Any:
 
     def run() -> dict[str, Any]:
         gallery, folder = context.snapshot.gallery, context.request.app.state.access.disk_changes
-        check_folder_of_moves(folder, gallery)
         chosen = _choose_kept(context, body)
         wanted = find_redundant(gallery, chosen)
         moves, job = plan_moves(gallery, wanted), None
+        check_folder_of_moves(folder, gallery, moves)
         if body.count is not None:
             if body.count != len(moves.files):
                 raise SelectionChangedError(body.count, len(moves.files))

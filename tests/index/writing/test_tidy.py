@@ -16,10 +16,11 @@ from index.commands.index_group import index_group
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.writing import tidy
+from index.writing.build import build_gallery
 from index.writing.tidy import JOURNAL, Moves, move_images, plan_moves, undo_moves
 from tests.conftest import draw_folder, draw_image
 from tests.forked import run
-from tests.index.galleries import build, invoke, rows
+from tests.index.galleries import SMALL, build, invoke, rows
 
 NOT_UTF8 = os.fsdecode(b"red/caf\xe9.jpg")
 
@@ -69,12 +70,14 @@ def test_moved_images_come_back_and_replace_nothing(tmp_path: Path, tiny_model: 
     assert snapshot(out).keys() == {*COPIES, JOURNAL}
     assert plan(tmp_path / "g", *COPIES).reasons == {"it is not there any more": 3}
     (photos / "green" / "copy.jpg").write_bytes(b"another one")
+    (photos / "red" / "copy.jpg").symlink_to(out / "red" / "copy.jpg")  # which has the same bytes
     restored, staying = undo_moves(out / JOURNAL)
-    assert restored == 2
-    assert staying[0][1].startswith("another file is there now")
-    assert snapshot(out).keys() == {"green/copy.jpg", JOURNAL}
+    assert restored == 1
+    assert all(reason.startswith("another file is there now") for _, reason in staying)
+    assert snapshot(out).keys() == {"red/copy.jpg", "green/copy.jpg", JOURNAL}
     (photos / "green" / "copy.jpg").unlink()
-    assert undo_moves(out / JOURNAL) == (1, [])
+    (photos / "red" / "copy.jpg").unlink()
+    assert undo_moves(out / JOURNAL) == (2, [])
     assert undo_moves(out / JOURNAL) == (0, [])
     assert snapshot(photos) == before
     assert (photos / "red" / "copy.jpg").stat().st_mtime_ns == times
@@ -192,6 +195,11 @@ def test_the_command_only_shows_and_refuses_folders_of_images(tmp_path: Path, ti
     for folder in (photos / "out", tmp_path, tmp_path / "g" / "out"):
         refused = invoke(index_group, "tidy", tmp_path / "g", "--dropped", "--move-to", folder, "--yes")
         assert "would be indexed again" in str(refused.exception)
+    build_gallery(model_path=tiny_model, sources=[photos / "**" / "*.png"], out=tmp_path / "h", config=SMALL)
+    run(["labels", "set", tmp_path / "h", "--where", "label = 'blue'", "--drop"])
+    for folder, is_refused in ((photos / "out", True), (tmp_path / "out", False)):
+        answer = invoke(index_group, "tidy", tmp_path / "h", "--dropped", "--move-to", folder)
+        assert ("would be indexed again" in str(answer.exception)) is is_refused
     assert snapshot(photos) == before
     journal = tmp_path / "foreign.jsonl"
     entry = {"from": str(tmp_path / "new"), "to": "../photos/red/0.jpg", "sha256": "0" * 64, "size_bytes": 1}

@@ -36,8 +36,8 @@ export function start(panel) {
   openView(panel, {
     title: 'Duplicates',
     lead:
-      'Images that are the same or nearly so. Dropped images leave the results; no file is changed, '
-      + 'and the list to download says which files to keep and which to drop.',
+      'Images that are the same or nearly so. Dropped images leave the results; files stay where they are until '
+      + 'you move them, and the list to download says which to keep and which to drop.',
     draw: open,
   });
 }
