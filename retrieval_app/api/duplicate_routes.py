@@ -46,7 +46,7 @@ from retrieval_app.api.schemas import (
     Undo,
     Versioned,
 )
-from retrieval_app.api.security.access import require_disk_changes
+from retrieval_app.api.security.access import require_disk_changes, require_writing
 from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateReport, GroupedImage, find_undropped
 from retrieval_app.review.activity_log import EXPORT
 from retrieval_app.review.bulk import SelectionChangedError
@@ -363,7 +363,7 @@ def _decide_by_rule(context: RequestContext, body: _KeepBody, chosen: RuleOutcom
     return step
 
 
-_MOVES: dict[str, Any] = {"dependencies": [Depends(require_disk_changes)]}
+_MOVES: dict[str, Any] = {"dependencies": [Depends(require_disk_changes), Depends(require_writing)]}
 
 
 @router.post("/duplicates/move", **{**_MOVES, **responses(MovedCopies, 409, *BODY_ERRORS)})

@@ -39,7 +39,8 @@ def server(tmp_path: Path, tiny_model: Path) -> Iterator[Server]:
     (images / "red" / "copy.jpg").write_bytes((images / "red" / "0.jpg").read_bytes())
     (images / "blue" / "wrong.png").write_bytes((images / "green" / "1.png").read_bytes())
     build(images, tmp_path / "gallery", tiny_model)
-    with serve(tmp_path / "gallery", "--writable", "--fetch-addresses", log=tmp_path / "log", token=TOKEN) as server:
+    options = ("--writable", "--fetch-addresses", "--allow-disk-changes", str(tmp_path / "moved"))
+    with serve(tmp_path / "gallery", *options, log=tmp_path / "log", token=TOKEN) as server:
         yield server
         assert server.process.poll() is None
         assert "Traceback" not in server.log.read_text()

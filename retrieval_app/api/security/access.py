@@ -143,8 +143,7 @@ def require_fetching(request: Request) -> None:
 
 
 def require_disk_changes(request: Request) -> None:
-    """Dependency of a route: the visitor may write, and the server may move image files."""
+    """Dependency of a route: the server may move image files."""
     if request.app.state.access.disk_changes is None:
         message = "this server changes no files: start it with --allow-disk-changes FOLDER, or use the command"
         raise ApiError(f"{message} `retrieval duplicates GALLERY --move-to FOLDER`", status=403)
-    require_writing(request)

@@ -44,6 +44,7 @@ CHANGES = {
     "mend_leaks": "review",
     "undo_duplicate_decisions": "review",
     "cancel_job": "write",
+    "move_copies": "write",
     "get_metrics": "metrics",
 }
 """Every operation that more than reads; whoever adds one says here what it needs."""
@@ -67,7 +68,8 @@ def gallery(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def server(gallery: Path, team: dict[str, str]) -> Iterator[App]:
-    options = ServeOptions.of(gallery, writable=True, fetches=True, tokens=Path(team["file"]))
+    allowed: dict[str, Any] = {"writable": True, "fetches": True, "disk_changes": gallery.parent / "moved"}
+    options = ServeOptions.of(gallery, **allowed, tokens=Path(team["file"]))
     with open_app(options) as app:
         yield app
 
