@@ -117,6 +117,7 @@ def tidy(
         with progress_bars() as begin:
             restored, staying = undo_moves(undo, progress=begin("Bringing back", unit="images"))
         lines = [f"{count_images(restored)} brought back", *(f"{path}: {reason}" for path, reason in staying)]
+        lines += ["update their gallery: retrieval index update GALLERY"] if restored else []
         left = [{"path": path, "reason": reason} for path, reason in staying]
         emit({"restored": restored, "staying": left}, as_json=as_json, text="\n".join(lines))
         return

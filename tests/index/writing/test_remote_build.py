@@ -16,6 +16,7 @@ from index.sources.reading import read_indexed
 from index.writing import pending
 from index.writing.build import build_gallery, update_gallery
 from index.writing.build_config import BuildConfig
+from index.writing.tidy import plan_moves
 from tests.conftest import draw_image
 from tests.index.galleries import ROOT, SMALL, build, rows, vectors
 from tests.index.hostile import encode
@@ -68,6 +69,8 @@ def test_a_gallery_of_a_bucket_is_that_of_the_same_folder(
     assert (report.indexed, report.skipped_by_reason) == (18, {"not-an-image": 1})
     assert {number for (method, _), number in buckets.asked.items() if method != "LIST"} == {1}
     assert by_path(tmp_path / "there") == by_path(tmp_path / "here")
+    moves = plan_moves(Gallery.open(tmp_path / "there"), {row.id: () for row in rows(tmp_path / "there")[:1]})
+    assert moves.reasons == {"it is at an address, not on this machine": 1}
 
 
 def test_an_update_fetches_changes_only(tmp_path: Path, tiny_model: Path, mixed: Path, buckets: FileServer) -> None:
