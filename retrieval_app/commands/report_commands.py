@@ -215,15 +215,7 @@ def duplicates(
       retrieval duplicates gallery --move-to moved-photos
       retrieval duplicates gallery --out duplicates --json
     """
-    moves = trash or move_to is not None
-    if moves:
-        check_target(move_to, trash=trash)
-    elif not applies:
-        refuse_unused(click.get_current_context(), "keep", "keep_where", "bursts", needs="--apply or --move-to")
-        if out is None:
-            raise click.UsageError("Missing option '--out': the folder to write; or decide with --apply")
-    if not moves:
-        refuse_unused(click.get_current_context(), "yes", needs="--move-to or --trash")
+    moves = _check_use(out, applies=applies, move_to=move_to, trash=trash)
     from index.gallery.gallery import Gallery
     from retrieval_app.reports.duplicates_report import check_duplicates_folder, write_duplicates
 
@@ -247,6 +239,19 @@ def duplicates(
         moved, text = _move_redundant(opened, chosen, rule=keep, move_to=move_to, yes=yes)
         document, texts = {**document, "moves": moved}, [*texts, text]
     emit(document, as_json=as_json, text="\n".join(texts))
+
+
+def _check_use(out: Path | None, *, applies: bool, move_to: Path | None, trash: bool) -> bool:
+    """Refuse options of `duplicates` that do not go together; returns whether files are to be moved."""
+    if trash or move_to is not None:
+        check_target(move_to, trash=trash)
+        return True
+    refuse_unused(click.get_current_context(), "yes", needs="--move-to or --trash")
+    if not applies:
+        refuse_unused(click.get_current_context(), "keep", "keep_where", "bursts", needs="--apply or --move-to")
+        if out is None:
+            raise click.UsageError("Missing option '--out': the folder to write; or decide with --apply")
+    return False
 
 
 def _choose_kept(
