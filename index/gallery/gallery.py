@@ -394,10 +394,7 @@ class Gallery:
         groups = self._groups.get(name)
         if groups is None:
             with self.catalog(limited=True) as catalog:
-                if name == FOLDER:
-                    groups = ImageGroups(catalog.folders())
-                else:
-                    groups = ImageGroups(catalog.values(parse_column(name)))
+                groups = ImageGroups(catalog.folders() if name == FOLDER else catalog.values(parse_column(name)))
             self._groups.put(name, groups)
         return groups
 
