@@ -24,7 +24,9 @@ LOCK_NAME = ".lock"
 BESIDE = "-gallery"
 """The suffix of the default gallery beside a folder: `photos-gallery` of `photos`."""
 # Names that a folder walk skips in a gallery among photos; uploads are a source of their own.
-_GALLERYS_OWN = {GALLERY_MARK, LOCK_NAME, "CURRENT", "versions", "building", "shards", "insights"} | {"annotations"}
+_GALLERYS_OWN = {GALLERY_MARK, LOCK_NAME, "CURRENT", "versions", "building", "upgrade", "shards", "insights"} | {
+    "annotations"
+}
 CROPS_MARK = "crops.json"  # of `retrieval dataset crop`
 _CROPS_KEYS = {"annotations", "images", "margin"}
 EXPORT_MARK, EXPORT_CARD = "manifest.json", "README.md"

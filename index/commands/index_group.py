@@ -162,10 +162,10 @@ def repair(*, gallery: Path, model: Path | None, uri: str | None, no_cache: bool
     model = None if model is None else find_named_model(model)
     with indexing_bars(config=BuildConfig(cache=as_cache(not no_cache))) as run:
         report = repair_gallery(gallery, model_path=model, uri=uri, **run)
-    emit(asdict(report), as_json=as_json, text=_describe_repair(report, gallery=gallery))
+    emit(asdict(report), as_json=as_json, text=describe_repair(report, gallery=gallery))
 
 
-def _describe_repair(report: RepairReport, *, gallery: Path) -> str:
+def describe_repair(report: RepairReport, *, gallery: Path) -> str:
     action = "nothing is damaged" if report.action == "used" and not report.damaged else report.action
     state = f"{action}, version {report.version}, {report.indexed:,} images"
     lines = [f"{printable_path(gallery)}: {state if report.version else 'no version to repair'}"]
@@ -198,7 +198,7 @@ def rollback(*, gallery: Path, to: str | None, as_json: bool) -> None:
 
     with indexing_bars() as run:
         report = rollback_gallery(gallery, to=to, progress=run["begin_step"]("Checking"))
-    emit(asdict(report), as_json=as_json, text=_describe_repair(report, gallery=gallery))
+    emit(asdict(report), as_json=as_json, text=describe_repair(report, gallery=gallery))
 
 
 @click.group(name="index")

@@ -13,7 +13,7 @@ import struct
 import time
 import zlib
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -100,6 +100,11 @@ class ContentCache(Generic[Cached]):
 
     def _unpack(self, sha256: str, entry: bytes) -> Cached | None:
         raise NotImplementedError
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be used; problems close it."""
+        return self._database is not None
 
     def __enter__(self) -> Self:
         return self
@@ -260,6 +265,11 @@ class CachedEngine:
         if missing:
             yield from self._embed(missing)
 
+    @property
+    def has_cache(self) -> bool:
+        """Whether there is a cache that can be used."""
+        return self._cache is not None and self._cache.is_open
+
     def speed(self) -> float | None:
         """Images a second of the model in this run; None where all vectors came from the cache."""
         return self.embedded / self.seconds if self.seconds and self.embedded else None
@@ -296,13 +306,22 @@ class CachedEngine:
 
 @contextmanager
 def open_cached_engine(
-    embedder: Embedder, *, cache: Path | None, workers: int = 0, batch_size: int = 0, max_pixels: int = MAX_PIXELS
+    embedder: Embedder,
+    *,
+    cache: Path | None,
+    workers: int = 0,
+    batch_size: int = 0,
+    max_pixels: int = MAX_PIXELS,
+    cache_bytes: int = MAX_BYTES,
 ) -> Iterator[CachedEngine]:
-    """A `CachedEngine`; arguments as of `ThreadedEngine`, and the folder of the cache, if any."""
+    """A `CachedEngine`; arguments as of `ThreadedEngine`, and the folder of the cache, if any, with its limit."""
     engine = ThreadedEngine(embedder, workers=workers, batch_size=batch_size, max_pixels=max_pixels)
     described = describe_vectors(embedder, batch_size=batch_size or embedder.usual_batch, max_pixels=max_pixels)
-    opened = nullcontext(None) if cache is None else VectorCache(cache, description=described, width=embedder.width)
-    with opened as vectors:
+    with ExitStack() as stack:
+        vectors = None
+        if cache is not None:
+            opened = VectorCache(cache, description=described, width=embedder.width, max_bytes=cache_bytes)
+            vectors = stack.enter_context(opened)
         yield CachedEngine(engine, vectors, workers=workers)
 
 
@@ -327,7 +346,7 @@ def hash_places(items: Iterable[tuple[int, Place]], *, workers: int) -> Iterator
     """Items, given as (id, place), with the SHA-256 of their bytes, in order; without one where they cannot be read."""
     ahead = max(_HASHED_AHEAD, 2 * workers)
     with (
-        closing(fetch_ahead(items)) as source,
+        closing(fetch_ahead(items, only_unknown=True)) as source,
         closing(map_ahead(_hash_item, source, workers=workers, ahead=ahead)) as hashed,
     ):
         yield hashed

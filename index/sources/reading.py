@@ -200,9 +200,17 @@ def _spool_key(root: str, shard: FoundItem) -> str:
 _Item = tuple[int, Place]
 
 
-def fetch_ahead(items: Iterable[_Item]) -> Generator[_Item, None, None]:
-    """Items (id, place) in order, remote ones with their bytes, prefetched in threads; others unchanged."""
-    for is_remote, some in groupby(items, lambda item: item[1].store is not None and item[1].data is None):
+def fetch_ahead(items: Iterable[_Item], *, only_unknown: bool = False) -> Generator[_Item, None, None]:
+    """Items (id, place) in order, remote ones with their bytes, prefetched in threads; others unchanged.
+
+    With `only_unknown`, those with an expected SHA-256 are not fetched.
+    """
+
+    def is_missing(item: _Item) -> bool:
+        place = item[1]
+        return place.store is not None and place.data is None and not (only_unknown and place.sha256 is not None)
+
+    for is_remote, some in groupby(items, is_missing):
         if is_remote:
             with closing(map_ahead(_fetch_item, some, workers=FETCHED_AT_ONCE, ahead=FETCHED_AT_ONCE)) as fetched:
                 yield from fetched

@@ -30,6 +30,7 @@ from index.versions.manifest import FORMAT_VERSION
 logger = logging.getLogger(__name__)
 
 BUILDING = "building"
+UPGRADE = "upgrade"  # vectors of the next model
 PLAN_NAME = "plan.json"
 SHARDS, SHARDS_PLAN = "shards", "shards.json"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -38,7 +39,7 @@ _OWN_FILE = re.compile(  # of work in progress, a version or shards
     r"(version/)?(part\.json|manifest\.json|model(\.text)?\.onnx|model\.tokenizer\.json)"
     r"|(version/)?((copy|untrained)/)?(index\.faiss|deleted\.npy|(vectors|ids)/\d{5,9}\.npy)|checkpoints/\d{9}\.npy(\.tmp)?"
     r"|((version/)?catalog\.sqlite|before\.sqlite(\.tmp)?)(-wal|-shm|-journal)?"
-    r"|plan\.json(\.tmp)?|shards\.json|\d{5,}-of-\d{5,}/[0-9a-f]{32}\.npz|([^/]+/){0,3}\.retrieval-[0-9a-f]{16}\.tmp(-journal)?"
+    r"|plan\.json(\.tmp)?|shards\.json|vectors\.sqlite(-journal)?|\d{5,}-of-\d{5,}/[0-9a-f]{32}\.npz|([^/]+/){0,3}\.retrieval-[0-9a-f]{16}\.tmp(-journal)?"
 )
 _OWN_FOLDER = re.compile(
     r"checkpoints|version|\d{5,}-of-\d{5,}|(version/)?(copy|untrained|((copy|untrained)/)?(vectors|ids))"

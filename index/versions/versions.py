@@ -20,7 +20,7 @@ from index.errors import GalleryDamagedError, GalleryError
 from index.markers import PART_MARK, is_part
 from index.text import printable_path
 from index.versions.gallery_parts import describe_no_gallery, identify, mark_part, read_plan, remove_part
-from index.versions.manifest import MANIFEST_NAME, Version
+from index.versions.manifest import MANIFEST_NAME, Version, find_manifest
 
 logger = logging.getLogger(__name__)
 
@@ -159,14 +159,24 @@ def find_version(path: Path) -> Version:
     return version
 
 
+def former_version(gallery: Path, *, current: str) -> str | None:
+    """The newest version before `current` with another model; None without one."""
+    models = dict[str, str]()
+    for folder in list_versions(gallery):
+        path = folder / MANIFEST_NAME
+        if int(folder.name) <= int(current) and path.is_file() and (found := find_manifest(path.read_bytes())):
+            models[folder.name] = found.model_sha256
+    return next((name for name, model in models.items() if model != models.get(current, model)), None)
+
+
 def remove_old_versions(gallery: Path, *, current: str, previous: str | None) -> None:
-    """Remove the gallery's versions older than the current one, but the previous (or next older) and held ones."""
+    """Remove versions before the current one, but the previous (or next older), the former model's, and held ones."""
     identity = identify(gallery)
     older = [folder for folder in list_versions(gallery) if int(folder.name) < int(current)]
     own = [folder for folder in older if is_part(folder, of=identity)]
-    kept = previous or next((folder.name for folder in own), None)
+    kept = (previous or next((folder.name for folder in own), None), former_version(gallery, current=current))
     for folder in older:
-        if folder.name == kept:
+        if folder.name in kept:
             continue
         try:
             if folder in own:

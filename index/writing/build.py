@@ -145,9 +145,7 @@ def update_gallery(
             switch_texts(catalog, ocr)
             switch_facts(catalog, gps=gps, describe=describe)
             sources = catalog.sources()
-            for source in sources.values():
-                if not source.is_there() and not source.is_one_item:
-                    raise _lost_source(source, gallery, "no such folder or file")
+            require_sources(sources.values(), gallery)
             labels, scanning = find_assigned(catalog), work.begin_step("Scanning")
             found = scan_sources(
                 catalog, list(sources), labels=labels, trust=not thorough, ask=not thorough, progress=scanning
@@ -356,6 +354,13 @@ def _spellings(location: str) -> set[str]:
 
 def _list_locations(locations: Iterable[str]) -> str:
     return ", ".join(printable_path(location) for location in sorted(locations))
+
+
+def require_sources(sources: Iterable[ImageSource], gallery: Path) -> None:
+    """Check that the sources are there, so that a disk that is not mounted empties no gallery."""
+    for source in sources:
+        if not source.is_there() and not source.is_one_item:
+            raise _lost_source(source, gallery, "no such folder or file")
 
 
 def _lost_source(source: ImageSource, gallery: Path, problem: str) -> InputError:

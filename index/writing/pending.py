@@ -112,8 +112,10 @@ def _embed(work: Workspace, sources: Mapping[int, ImageSource]) -> None:
                     max_pixels=config.max_pixels,
                 )
             )
-            pending = catalog.rows(status="pending")
-            batches = engine.embed((row.id, sources[row.source].locate(row)) for row in pending)
+            batches = engine.embed(
+                (row.id, replace(sources[row.source].locate(row), sha256=row.sha256))
+                for row in catalog.rows(status="pending")
+            )
         stack.enter_context(closing(batches))
         for items in in_checkpoints(
             batches,

@@ -1,4 +1,4 @@
-"""`retrieval index export-vectors` and `leaks`, beside the other commands of `retrieval index`."""
+"""`retrieval index export-vectors`, `leaks` and `upgrade`, beside the other commands of `retrieval index`."""
 
 from contextlib import closing
 from dataclasses import asdict
@@ -9,6 +9,7 @@ import click
 from index.commands.console import PATH, by_option, emit, output_options, progress_bars
 from index.commands.index_group import index_group as base
 from index.text import align, printable_path
+from retrieval_app.commands.upgrade_command import upgrade
 
 
 @click.command(short_help="List near-duplicates in several splits; move or drop them.")
@@ -104,5 +105,7 @@ def export_vectors(gallery: Path, out: Path, by: str, as_json: bool) -> None:
 
 
 index = click.Group(
-    name=base.name, help=base.help, commands={**base.commands, "export-vectors": export_vectors, "leaks": leaks}
+    name=base.name,
+    help=base.help,
+    commands={**base.commands, "upgrade": upgrade, "export-vectors": export_vectors, "leaks": leaks},
 )
