@@ -49,6 +49,7 @@ def write_tiny_model(
     without_contract: bool = False,
     blind_to_black: bool = False,
     only_batches_of: int | None = None,
+    width: int = EMBEDDING_DIM,
 ) -> Path:
     """Write a model that embeds the brightness and colour of a 4 x 4 grid through fixed random weights.
 
@@ -57,13 +58,14 @@ def write_tiny_model(
         without_contract: write no metadata, and so no checksum.
         blind_to_black: give black images the zero vector, which is no embedding.
         only_batches_of: fail at run time on batches of any other size.
+        width: of the embedding.
     """
     random = np.random.default_rng(seed)
     mean, std = (np.array(v, dtype=np.float32).reshape(1, 3, 1, 1) for v in (PREPROCESS.mean, PREPROCESS.std))
     if blind_to_black:
         mean = np.zeros_like(mean)
     kernel = random.normal(size=(8, 3, 3, 3)).astype(np.float32) / 5
-    linear = random.normal(size=(8 * 16, EMBEDDING_DIM)).astype(np.float32)
+    linear = random.normal(size=(8 * 16, width)).astype(np.float32)
     constants = {
         "one": np.ones((), dtype=np.float32),
         "scale": np.float32(255),
@@ -85,7 +87,7 @@ def write_tiny_model(
         helper.make_node("Flatten", ["pooled"], ["flat"]),
         *_make_output("linear", OUTPUT_NAME),
     ]
-    outputs = {OUTPUT_NAME: EMBEDDING_DIM}
+    outputs = {OUTPUT_NAME: width}
     if two:
         constants["second"] = random.normal(size=(8 * 16, COPY_DIM)).astype(np.float32)
         nodes += _make_output("second", COPY_NAME)
@@ -118,7 +120,7 @@ def write_tiny_model(
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     if not without_contract:
-        helper.set_model_props(model, {METADATA_KEY: tiny_contract().to_json() if contract is None else contract})
+        helper.set_model_props(model, {METADATA_KEY: contract or tiny_contract(embedding_dim=width).to_json()})
     onnx.checker.check_model(model)
     return write_model(model, path)
 

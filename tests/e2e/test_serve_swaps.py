@@ -6,6 +6,8 @@ import os
 import random
 import shutil
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -24,6 +26,7 @@ from index.versions.versions import find_version
 from index.writing.build import update_gallery
 from tests.conftest import draw_image
 from tests.index.galleries import SMALL, build
+from tests.models import write_tiny_model
 from tests.serving_server import TOKEN, Answer, Server, ask_on, serve
 from tests.waiting import wait_for
 
@@ -250,6 +253,50 @@ def test_swaps_under_load_fail_no_request_and_mix_no_answer(images: Path) -> Non
     assert len(load.versions) >= swaps
     assert set(load.statuses) <= {200, 404, 422}
     assert load.statuses[200] > 3 * load.statuses[404]
+
+
+def test_an_upgrade_to_a_model_of_another_width_fails_no_request(images: Path, tmp_path: Path) -> None:
+    gallery, model = images.parent / "gallery", write_tiny_model(tmp_path / "wide.onnx", seed=5, width=24)
+    failures, versions, stopped = list[str](), Counter[str](), threading.Event()
+
+    def keep_asking(server: Server, photo: str) -> None:
+        by_photo = {"queries": [{"photo": photo}, {"image_id": 1, "weight": 0.5}], "k": 50}
+        with closing(HTTPConnection("127.0.0.1", server.port, timeout=WAIT_S)) as connection:
+            while not stopped.is_set():
+                asked = ask_on(connection, "POST", "/v1/search", headers=server.headers(), json=by_photo)
+                sent = ask_on(
+                    connection,
+                    "POST",
+                    "/v1/search/image?k=50",
+                    headers=server.headers(),
+                    body=draw_png(versions.total()),
+                )
+                for answer, count in ((asked, CONSTANT + CHANGING - 1), (sent, CONSTANT + CHANGING)):
+                    if answer.status != 200 or len(answer.json()["hits"]) != count:
+                        failures.append(str(answer))
+                        return
+                    versions[answer.json()["version"]] += 1
+
+    with serve(gallery, "--writable", log=images.parent / "log", token=TOKEN) as server:
+        photo = server.ask("POST", "/v1/photos", body=draw_png(7)).json()["photo"]
+        threads = [threading.Thread(target=keep_asking, args=(server, photo)) for _ in range(CLIENTS)]
+        for thread in threads:
+            thread.start()
+        wait_for(lambda: versions["000001"] >= 20 or failures)
+        words = [sys.executable, "-m", "retrieval_app", "index", "upgrade", gallery, model]
+        upgraded = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert upgraded.returncode == 0, upgraded.stderr
+        wait_for(lambda: versions["000002"] >= 20 or failures)
+        stopped.set()
+        for thread in threads:
+            thread.join(WAIT_S)
+        assert failures == []
+        assert server.get("/v1/ready").json()["version"] == "000002"
+        job = server.ask("POST", "/v1/images?label=late", body=draw_png(9_999)).json()["job"]
+        wait_for(lambda: server.get(f"/v1/jobs/{job}").json()["state"] == "done")
+        assert server.get("/v1/ready").json()["version"] == "000003"
+        assert "Traceback" not in server.log.read_text()
+    assert verify_gallery(gallery).problems == []
 
 
 def kill_while_adding(gallery: Path, *, round_number: int, accepted: set[str], decided: dict[int, str]) -> None:

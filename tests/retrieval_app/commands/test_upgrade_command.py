@@ -1,0 +1,80 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from index.gallery.gallery import Gallery
+from index.labels.decisions import LabelDecision
+from index.labels.steps import SavedSearch
+from retrieval_app.commands.cli import main
+from retrieval_app.review.review_store import ReviewStore
+from tests.conftest import draw_folder
+from tests.index.galleries import build, content
+from tests.models import write_tiny_model
+
+
+@pytest.fixture
+def gallery(tmp_path: Path, tiny_model: Path) -> Path:
+    build(draw_folder(tmp_path / "images", per_class=8), tmp_path / "g", tiny_model)
+    return tmp_path / "g"
+
+
+def test_a_preview_compares_both_models_and_changes_nothing(
+    gallery: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, model = content(gallery), write_tiny_model(tmp_path / "wide.onnx", seed=5, width=24)
+    assert main(["index", "upgrade", str(gallery), str(model), "--preview", "12", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["images"], report["sample"]) == (24, 12)
+    now, new = report["models"]
+    assert (now["width"], new["width"], now["bytes_per_image"], new["bytes_per_image"]) == (16, 24, 64, 96)
+    assert now["seconds_per_image"] > 0
+    assert new["seconds_per_image"] > 0
+    difference = new["recall_at_1"]["value"] - now["recall_at_1"]["value"]
+    assert report["recall_at_1"]["value"] == pytest.approx(difference)
+    assert report["verdict"] == "not clear"  # colours: both models find them
+    assert 0.5 < report["same_neighbours"] <= 1
+    assert content(gallery) == before
+    assert {path.name for path in gallery.iterdir()} <= {"CURRENT", "gallery.json", ".lock", "versions", "annotations"}
+
+
+def test_a_preview_without_labels_says_no_verdict(
+    tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images = draw_folder(tmp_path / "images")
+    build(images / "red", tmp_path / "g", tiny_model)
+    model = write_tiny_model(tmp_path / "other.onnx", seed=5)
+    assert main(["index", "upgrade", str(tmp_path / "g"), str(model), "--preview", "4", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["sample"], report["recall_at_1"], report["verdict"]) == (4, None, None)
+    assert report["same_neighbours"] == 1.0  # three others each
+
+
+def test_decisions_and_searches_are_kept_and_a_lowest_score_is_named(
+    gallery: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = write_tiny_model(tmp_path / "wide.onnx", seed=5, width=24)
+    (row,) = Gallery.open(gallery).rows([1])
+    store = ReviewStore.of_gallery(gallery)
+    store.decide([LabelDecision(row.sha256 or "", row.label, "change", "heron")])
+    store.decide([SavedSearch("herons", "text=heron&min=0.4")])
+    store.decide([SavedSearch("all", "view=search")])
+    store.close()
+    words = [sys.executable, "-m", "retrieval_app", "index", "upgrade", gallery, model, "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)  # which lowers its priority
+    report = json.loads(done.stdout)
+    assert (report["version"], report["former_version"], report["embedding_dim"]) == ("000002", "000001", 24)
+    assert report["notes"] == ["saved searches with a lowest score of the former model; choose another: herons"]
+    (after,) = Gallery.open(gallery).rows([1])
+    assert (after.label, after.sha256) == ("heron", row.sha256)
+    store = ReviewStore.of_gallery(gallery)
+    assert set(store.saved_searches()) == {"herons", "all"}
+    store.close()
+    assert main(["index", "upgrade", str(gallery), "--back"]) == 0
+    assert Gallery.open(gallery).width == 16
+    assert Gallery.open(gallery).image(1).label == "heron"
+    capsys.readouterr()
+    assert main(["index", "upgrade", str(gallery), "--back"]) == 1
+    assert "no earlier version has another model" in capsys.readouterr().err
