@@ -32,6 +32,7 @@ GROUPS = {
     },
     "Administration": {
         "info": (f"{_HERE}.doctor_command", "Describe a model."),
+        "models": (f"{_HERE}.models_command", "List public models for --backbone, with their licences."),
         "doctor": (f"{_HERE}.doctor_command", "Check the installation, and how fast this machine is."),
         "tokens": (f"{_HERE}.server_commands", "Manage the access tokens of a server."),
         "log": (f"{_HERE}.server_commands", "Show who changed what in a gallery, and when."),

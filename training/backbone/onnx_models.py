@@ -5,6 +5,7 @@
 """
 
 import json
+import logging
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -36,6 +37,9 @@ from training.backbone.onnx_form import (
 )
 from training.backbone.weights_files import hushed_library
 from training.options.backbone_libraries import HUB, OnnxSettings
+from training.options.known_models import describe_licence
+
+logger = logging.getLogger(__name__)
 
 DOMAIN, OPERATOR = "retrieval", "OnnxFeatures"
 PREPROCESSOR = "preprocessor_config.json"
@@ -189,9 +193,12 @@ def find_file(
     folder = user_cache() / "hub" / repository.replace("/", "--")
     try:
         with hushed_library():
-            there = HfApi().list_repo_files(repository)
+            info = HfApi().model_info(repository)
+            there = {sibling.rfilename for sibling in info.siblings or ()}
             chosen = next((file for file in wanted if file in there), None)
             if chosen is not None:
+                licence = None if info.card_data is None else info.card_data.get("license")
+                logger.info("%s: %s", name, describe_licence(name, licence=licence, card=repository))
                 snapshot_download(repository, allow_patterns=[chosen, f"{chosen}_data*", *beside], local_dir=folder)
     except RepositoryNotFoundError as error:
         raise InputError(f"--backbone {name}: the Hugging Face Hub has no such repository, or it is private") from error

@@ -112,8 +112,9 @@ def _fetch(model: str, tag: str, **options: Any) -> Any:
             f"--weights pretrained: which of open_clip's for {model}? Name them with the backbone: "
             f"open_clip:{model}/TAG, with TAG one of {tags or 'none'}; or --weights FILE"
         )
-    with fetch_weights(f"open_clip:{model}/{tag}"):
-        file = open_clip.download_pretrained(open_clip.get_pretrained_cfg(model, tag))
+    weights = open_clip.get_pretrained_cfg(model, tag)
+    with fetch_weights(f"open_clip:{model}/{tag}", card=weights.get("hf_hub", "").strip("/") or None):
+        file = open_clip.download_pretrained(weights)
     with hushed_library():
         return open_clip.create_model(model, pretrained=str(file), pretrained_text=False, **options)
 

@@ -28,7 +28,7 @@ def build_module(name: str, weights: str, *, seed: int, side: int | None = None)
         size = f"; leave out --crop {side}" if sizes else ""
         raise InputError(f"timm cannot make --backbone timm:{name}: {error}{size}") from error
     if weights == "pretrained":
-        with fetch_weights(f"timm:{name}"):
+        with fetch_weights(f"timm:{name}", licence=config.license, card=config.hf_hub_id):
             module = timm.create_model(name, pretrained=True, num_classes=0, **sizes)
     elif weights != "none":
         path, names = Path(weights), config.classifier

@@ -14,6 +14,9 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from index.errors import InputError
+from training.options.known_models import describe_licence
+
+logger = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -25,8 +28,9 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 @contextmanager
-def fetch_weights(backbone: str) -> Iterator[None]:
-    """Turn every failure of a library's download into one error."""
+def fetch_weights(backbone: str, *, licence: str | None = None, card: str | None = None) -> Iterator[None]:
+    """Log the licence before a library's download, and turn every failure of it into one error."""
+    logger.info("weights of %s: %s", backbone, describe_licence(backbone, licence=licence, card=card))
     try:
         with hushed_library():
             yield

@@ -288,9 +288,9 @@ class _Hub(BaseHTTPRequestHandler):
                 for name, data in self.files.items()
             ]
             self._send(json.dumps(listed).encode())
-        elif path.startswith("/api/models/org/name/"):
-            siblings = [{"rfilename": name} for name in self.files]
-            self._send(json.dumps({"id": "org/name", "sha": self.sha, "siblings": siblings}).encode())
+        elif path.startswith("/api/models/org/name"):
+            siblings, card = [{"rfilename": name} for name in self.files], {"license": "mit"}
+            self._send(json.dumps({"id": "org/name", "sha": self.sha, "siblings": siblings, "cardData": card}).encode())
         elif (name := path.removeprefix(f"/org/name/resolve/{self.sha}/")) in self.files:
             self._send(self.files[name], ETag=f'"{sha1(self.files[name]).hexdigest()}"', **{"X-Repo-Commit": self.sha})
         else:
@@ -324,7 +324,10 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, b
         server.shutdown()
 
 
-def test_a_hubs_repository_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub: dict[str, bytes]) -> None:
+def test_a_hubs_repository_is_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub: dict[str, bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="training.backbone")
     hub["README.md"] = b"a model"
     with pytest.raises(InputError, match="the repository has no ONNX image model"):
         describe_input("hf:org/name")
@@ -339,6 +342,7 @@ def test_a_hubs_repository_is_fetched(tmp_path: Path, monkeypatch: pytest.Monkey
     hub["preprocessor_config.json"] = json.dumps(STATED | {"size": 32}).encode()
     monkeypatch.setattr(_Hub, "sha", 40 * "b")
     assert describe_input("hf:org/name").crop == 32
+    assert [one.message for one in caplog.records] == ["hf:org/name: licence mit (model card org/name)"]
     assert build_module("hf:org/name", "pretrained", seed=0)[1] == WIDTH
     with pytest.raises(InputError, match="hf:org/other: the Hugging Face Hub has no such repository"):
         describe_input("hf:org/other")
