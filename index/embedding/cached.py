@@ -13,7 +13,7 @@ import struct
 import time
 import zlib
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -317,11 +317,10 @@ def open_cached_engine(
     """A `CachedEngine`; arguments as of `ThreadedEngine`, and the folder of the cache, if any, with its limit."""
     engine = ThreadedEngine(embedder, workers=workers, batch_size=batch_size, max_pixels=max_pixels)
     described = describe_vectors(embedder, batch_size=batch_size or embedder.usual_batch, max_pixels=max_pixels)
-    with ExitStack() as stack:
-        vectors = None
-        if cache is not None:
-            opened = VectorCache(cache, description=described, width=embedder.width, max_bytes=cache_bytes)
-            vectors = stack.enter_context(opened)
+    opened: AbstractContextManager[VectorCache | None] = nullcontext(None)
+    if cache is not None:
+        opened = VectorCache(cache, description=described, width=embedder.width, max_bytes=cache_bytes)
+    with opened as vectors:
         yield CachedEngine(engine, vectors, workers=workers)
 
 

@@ -6,15 +6,14 @@ version with the same rows and ids is published at the end.
 
 import sys
 import time
-from collections.abc import Collection, Container, Iterator, Sequence
+from collections.abc import Collection, Container, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Unpack
 
 from index.catalog.reader import Catalog, read_catalog
-from index.catalog.rows import CLUSTERS_SETTING
 from index.duplicates.duplicate_config import LIMITS_SETTING
 from index.embedding.cached import CachedEngine, open_cached_engine
 from index.errors import GalleryError
@@ -22,56 +21,37 @@ from index.faiss_library import import_faiss
 from index.gallery.computed_by import usual_runtime_in
 from index.items import Place
 from index.limits import WRITER_WAIT_S
-from index.model.contract import ModelContract, find_contract
 from index.model.embedder import Embedder
 from index.model.text_encoder import read_text_files
 from index.progress import no_progress, no_steps
-from index.text import printable_path, valid_text
+from index.text import printable_path
 from index.vectors.ann_config import INDEX_SETTING, STORE_SETTING, AnnConfig, StoreConfig
 from index.vectors.stores import load_store
 from index.versions.gallery_identity import FolderState, find_damage, lock_gallery, require_own_folder
 from index.versions.gallery_parts import UPGRADE, identify, make_part, read_plan, remove_part
-from index.versions.manifest import CATALOG_NAME, MODEL_NAME, Manifest, check_file
+from index.versions.manifest import CATALOG_NAME, Manifest, check_file
 from index.versions.versions import find_version, holding_current
 from index.writing.build import require_sources
 from index.writing.build_config import BuildConfig, RunOptions
 from index.writing.pending import embed_pending
-from index.writing.publishing import publish
+from index.writing.publishing import BuildReport, publish
 from index.writing.workspace import Workspace, disk_errors_as_gallery_errors
 
 
-@dataclass(frozen=True, slots=True)
-class UpgradeReport:
-    """The result of an upgrade; `former_version` has the former model, None where the gallery had the model before.
-
-    `skipped` of the images that were indexed cannot be embedded any more. `notes` say what the former model had set.
-    """
-
-    gallery: str
-    version: str
-    former_version: str | None
-    indexed: int
-    skipped: int
-    embedding_dim: int
-    notes: Sequence[str] = ()
-    seconds: float = 0.0
-
-
-def upgrade_gallery(gallery: Path, model_path: Path, **run: Unpack[RunOptions]) -> UpgradeReport:
+def upgrade_gallery(gallery: Path, model_path: Path, **run: Unpack[RunOptions]) -> BuildReport | None:
     """Embed the images of a gallery with another model, and publish them as its next version under the same ids.
 
-    Finished vectors survive a kill, and the same call continues. Images that were added meanwhile are taken in.
+    Finished vectors survive a kill, and the same call continues. Images that were added meanwhile are taken in. None
+    where the gallery has this model already.
     """
     start, gallery = time.perf_counter(), gallery.resolve()
     if require_own_folder(gallery) is FolderState.DAMAGED:
         raise find_damage(gallery)
-    current = Manifest.read(find_version(gallery))
     embedder = Embedder(model_path, threads=1, backend=usual_runtime_in(gallery))
     read_text_files(embedder.path, embedder.contract)
-    if embedder.sha256 == current.model_sha256:
+    if embedder.sha256 == Manifest.read(find_version(gallery)).model_sha256:
         remove_part(gallery / UPGRADE, of=identify(gallery))  # of an upgrade that was killed at its end
-        count, width = current.counts["indexed"], current.embedding_dim
-        return UpgradeReport(valid_text(str(gallery)), find_version(gallery).name, None, count, 0, width)
+        return None
     wait_s, begin_step = run.get("wait_s", WRITER_WAIT_S), run.get("begin_step", no_steps)
     import_faiss()
     with disk_errors_as_gallery_errors(gallery):
@@ -125,14 +105,13 @@ def _embed_rows(catalog: Catalog, engine: CachedEngine, tried: Container[int]) -
 
 def _publish(
     gallery: Path, embedder: Embedder, done: Collection[int], *, start: float, **run: Unpack[RunOptions]
-) -> UpgradeReport:
+) -> BuildReport:
     """Publish the next version, under the lock: only images that are not `done` are read and embedded now."""
     version = find_version(gallery)
-    before, rows = Manifest.read(version), version.folder / CATALOG_NAME
-    check_file(version.folder, CATALOG_NAME, before, contents=True)
+    check_file(version.folder, CATALOG_NAME, Manifest.read(version), contents=True)
     work = Workspace(gallery, embedder=embedder, start=start, **run)
     work.previous = version.name
-    work.open_without_base(version.name, rows=rows, kept={}, runtime=None)
+    work.open_without_base(version.name, rows=version.folder / CATALOG_NAME, kept={}, runtime=None)
     with work.opened():
         with work.change() as catalog:
             catalog.set({LIMITS_SETTING: None})  # thresholds that the former model's vectors gave
@@ -140,19 +119,9 @@ def _publish(
             others = [number for number in catalog.indexed_ids().tolist() if number not in done]
             for row in catalog.find(others).values():
                 catalog.make_pending([row.id], confirm=sources[row.source].locate(row).is_there())
-            notes = _list_notes(find_contract(version.folder / MODEL_NAME), embedder.contract, catalog)
         embed_pending(work)
-        report = publish(work, rewrite=True)
-    return UpgradeReport(
-        gallery=report.gallery,
-        version=report.version,
-        former_version=version.name,
-        indexed=report.indexed,
-        skipped=report.skipped - before.counts["skipped"],
-        embedding_dim=embedder.contract.embedding_dim,
-        notes=notes,
-        seconds=report.seconds,
-    )
+        work.counts["from_cache"] = 0  # this command has embedded them
+        return publish(work, rewrite=True)
 
 
 def _check_unfinished(gallery: Path) -> None:
@@ -170,21 +139,3 @@ def _check_settings(catalog: Catalog, embedder: Embedder, gallery: Path) -> None
     config, count = AnnConfig.from_text(catalog.setting(INDEX_SETTING)), catalog.count("indexed")
     kind, width = load_store(store.store), embedder.contract.embedding_dim
     kind.check(store, base=None, count=count, width=width, config=config)
-
-
-def _list_notes(before: ModelContract | None, after: ModelContract, catalog: Catalog) -> list[str]:
-    """What was chosen for the former model, or what only that one could."""
-    notes = []
-    if before is not None and before.text is not None and after.text is None:
-        notes.append("the former model had a text tower; words are now searched without one")
-    if before is not None and before.copy_dim and not after.copy_dim:
-        notes.append("the former model had an output for copies; searches by copy need one (`--back`)")
-    threshold = catalog.setting("min_similarity")
-    if catalog.setting("dedup") == "near" and threshold not in (None, "null"):
-        notes.append(
-            f"--min-similarity {threshold} of near-duplicates was chosen for the former model: compare "
-            "`retrieval duplicates`, then give another one to `retrieval index build`"
-        )
-    if catalog.setting(CLUSTERS_SETTING) is not None:
-        notes.append("the clusters are those of the former model: `retrieval index cluster` makes new ones")
-    return notes

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,9 +12,10 @@ from index.commands.console import emit, output_options, progress_bars
 from index.errors import InputError
 from index.text import align
 from training.options.backbone_libraries import BUILTIN
-from training.options.known_models import KNOWN_MODELS, KnownModel
+from training.options.known_models import COMMERCIAL, MEASURED, KnownModel, list_known_models
 
 _TIMED = 16  # images
+_HEAD = ("--backbone", "width", "pixels", "M params", "MB", "s/1,000", "licence", "commercial", "text", "good for")
 
 
 @click.command()
@@ -39,7 +38,7 @@ def models(names: tuple[str, ...], measure: bool, as_json: bool) -> None:
       retrieval models dinov2 SigLIP2
       retrieval models builtin lite2 --measure
     """
-    chosen = [one for one in KNOWN_MODELS if not names or any(name.lower() in one.name.lower() for name in names)]
+    chosen = [one for one in list_known_models() if not names or any(n.lower() in one.name.lower() for n in names)]
     if not chosen:
         raise InputError(f"{', '.join(names)}: no name in the list has this in it; `retrieval models` lists all")
     times: dict[str, float] = {}
@@ -50,10 +49,20 @@ def models(names: tuple[str, ...], measure: bool, as_json: bool) -> None:
                 progress(done, len(chosen))
                 times[one.name] = _measure(one)
             progress(len(chosen), len(chosen))
-    rows = [
-        {**asdict(one), "megabytes": round(one.megabytes, 1), "seconds_per_1000": times.get(one.name)} for one in chosen
-    ]
-    emit({"models": rows}, as_json=as_json, text="\n".join(_tabulate(chosen, times)))
+    rows, documents = [_HEAD], []
+    for one in chosen:
+        commercial, seconds = COMMERCIAL[one.licence], times.get(one.name)
+        own = {"commercial": commercial, "measured": MEASURED.get(one.name), "seconds_per_1000": seconds}
+        documents.append({**one._asdict(), **own})
+        sizes = f"{one.width:,}", f"{one.side}", f"{one.parameters:.1f}", f"{one.megabytes:.0f}"
+        shown = "-" if seconds is None else f"{seconds:,.1f}"
+        rows.append((one.name, *sizes, shown, one.licence, commercial, "yes" if one.has_text else "-", one.good_for))
+    lines = align(rows, right={1, 2, 3, 4, 5})
+    chosen_names = {one.name for one in chosen}
+    lines += [f"Recall@1 measured here, untrained: {n}: {text}" for n, text in MEASURED.items() if n in chosen_names]
+    lines.append("MB in float32, of the built-in model in int8; licences by the model cards, which --json names;")
+    lines.append("the data that a model has seen may have terms of their own")
+    emit({"models": documents}, as_json=as_json, text="\n".join(lines))
 
 
 def _measure(model: KnownModel) -> float:
@@ -75,28 +84,3 @@ def _measure(model: KnownModel) -> float:
         start = time.perf_counter()
         embedder.embed_batch(images)
         return 1000 * (time.perf_counter() - start) / _TIMED
-
-
-def _tabulate(models: Sequence[KnownModel], times: dict[str, float]) -> list[str]:
-    head = ("--backbone", "width", "pixels", "M params", "MB", "s/1,000", "licence", "commercial", "text", "good for")
-    rows = [
-        (
-            one.name,
-            f"{one.width:,}",
-            f"{one.side}",
-            f"{one.parameters:.1f}",
-            f"{one.megabytes:.0f}",
-            f"{times[one.name]:,.1f}" if one.name in times else "-",
-            one.licence,
-            one.commercial,
-            "yes" if one.has_text else "-",
-            one.good_for,
-        )
-        for one in models
-    ]
-    return [
-        *align([head, *rows], right={1, 2, 3, 4, 5}),
-        *(f"measured here, Recall@1 without training: {one.name}: {one.measured}" for one in models if one.measured),
-        "MB in float32, of the built-in one in int8; licences are those of the weights, by their model cards (--json "
-        "names them); data that a model saw may have terms of its own",
-    ]

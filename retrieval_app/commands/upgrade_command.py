@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs
 
 import click
@@ -21,14 +22,12 @@ from index.commands.console import (
     output_options,
     wait_option,
 )
-from index.commands.images_or_gallery import indexing_bars
+from index.commands.images_or_gallery import describe_build, indexing_bars
 from index.commands.index_group import describe_repair
-from index.text import printable_path
+from index.errors import InputError
+from index.text import printable_path, valid_text
 from index.writing.build_config import BuildConfig
 from retrieval_app.commands.report_commands import step_bars
-
-if TYPE_CHECKING:
-    from index.writing.upgrading import UpgradeReport
 
 _NICE = 10  # so that a server on this machine goes first
 
@@ -90,12 +89,16 @@ def upgrade(
     os.nice(_NICE)
     with indexing_bars(config=config, wait_s=wait_s) as run:
         report = upgrade_gallery(gallery, model, **run)
-    notes = [*report.notes, *_list_searches(gallery)] if report.former_version is not None else []
-    emit({**asdict(report), "notes": notes}, as_json=as_json, text=_describe(report, notes, gallery=gallery))
+    if report is None:
+        text = f"{printable_path(gallery)}: has this model already"
+        emit({"gallery": valid_text(str(gallery.resolve())), "changed": False}, as_json=as_json, text=text)
+        return
+    notes = [*_list_notes(gallery), f"to go back: retrieval index upgrade {printable_path(gallery)} --back"]
+    text = "\n".join([describe_build(report, out=gallery), *(f"  {note}" for note in notes)])
+    emit({**asdict(report), "notes": notes}, as_json=as_json, text=text)
 
 
 def _go_back(gallery: Path, *, as_json: bool) -> None:
-    from index.errors import InputError
     from index.repair.repair import rollback_gallery
     from index.versions.versions import find_version, former_version
 
@@ -107,28 +110,33 @@ def _go_back(gallery: Path, *, as_json: bool) -> None:
     emit(asdict(report), as_json=as_json, text=describe_repair(report, gallery=gallery))
 
 
-def _list_searches(gallery: Path) -> list[str]:
-    """Notes on saved searches with a lowest score, which was chosen for the former model."""
+def _list_notes(gallery: Path) -> list[str]:
+    """What was chosen for the former model, or what only that one can."""
+    from index.catalog.rows import CLUSTERS_SETTING
+    from index.gallery.gallery import Gallery
+    from index.model.contract import find_contract
+    from index.versions.manifest import MODEL_NAME
+    from index.versions.versions import former_version, versions_folder
     from retrieval_app.review.review_store import ReviewStore
 
-    store = ReviewStore.of_gallery(gallery)
-    try:
+    notes, opened = [], Gallery.open(gallery)
+    former, after = former_version(gallery, current=opened.version), opened.embedder.contract
+    before = None if former is None else find_contract(versions_folder(gallery) / former / MODEL_NAME)
+    if before is not None and before.text is not None and after.text is None:
+        notes.append("the former model had a text tower; words are now searched without one")
+    if before is not None and before.copy_dim and not after.copy_dim:
+        notes.append("the former model had an output for copies; searches by copy need one")
+    with opened.catalog() as catalog:
+        threshold, near = catalog.setting("min_similarity"), catalog.setting("dedup") == "near"
+        if near and threshold not in (None, "null"):
+            notes.append(
+                f"--min-similarity {threshold} of near-duplicates was chosen for the former model: compare "
+                "`retrieval duplicates`, and give another one to `retrieval index build`"
+            )
+        if catalog.setting(CLUSTERS_SETTING) is not None:
+            notes.append("the clusters are those of the former model: `retrieval index cluster` makes new ones")
+    with closing(ReviewStore.of_gallery(gallery)) as store:
         searches = store.saved_searches().values()
-    finally:
-        store.close()
-    names = [printable_path(one.name) for one in searches if "min" in parse_qs(one.query or "")]
-    listed = ", ".join(names)
-    return [f"saved searches with a lowest score of the former model; choose another: {listed}"] if names else []
-
-
-def _describe(report: UpgradeReport, notes: list[str], *, gallery: Path) -> str:
-    shown = printable_path(gallery)
-    if report.former_version is None:
-        return f"{shown}: version {report.version} has this model already"
-    lines = [
-        f"{shown}: version {report.version}, {report.indexed:,} images, {report.embedding_dim} numbers each, "
-        f"in {report.seconds:,.0f} s"
-    ]
-    lines += [f"  {report.skipped:,} images cannot be read any more (`retrieval index list`)"] if report.skipped else []
-    lines += [f"  {note}" for note in notes]
-    return "\n".join([*lines, f"to go back to version {report.former_version}: retrieval index upgrade {shown} --back"])
+    if names := ", ".join(printable_path(one.name) for one in searches if "min" in parse_qs(one.query or "")):
+        notes.append(f"saved searches with a lowest score of the former model; choose another: {names}")
+    return notes

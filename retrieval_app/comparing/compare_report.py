@@ -275,11 +275,11 @@ def format_report(report: Mapping[str, Any]) -> str:
     differences = [""]
     for pair in _with_first(report):
         few = "" if pair["enough_differ"] else ", too few differ"
-        differences.append(f"{format_bounds(pair['recall_at_1'], '+')} {pair['verdict']}{few}")
+        differences.append(f"{_format_bounds(pair['recall_at_1'], '+')} {pair['verdict']}{few}")
     for name, one, difference in zip(names, candidates, differences, strict=True):
         figures = [*(one["recall"][k] for k in ks), one["map_at_r"], one["r_precision"]]
         speed = "-" if one["images_per_second"] is None else f"{one['images_per_second']:,.0f}"
-        rows.append((name, f"{one['width']}", speed, *map(format_bounds, figures), difference))
+        rows.append((name, f"{one['width']}", speed, *map(_format_bounds, figures), difference))
     lone = f" ({report['lone_queries']:,} more have no other image of their label)" if report["lone_queries"] else ""
     lines = [
         *align(rows, right={1, 2}),
@@ -291,7 +291,8 @@ def format_report(report: Mapping[str, Any]) -> str:
         lines.append(f"skipped files: {reasons}")
     for name, one in zip(names, candidates, strict=True):
         lines.append(f"{name}: {one['embedded']:,} images embedded, {one['from_cache']:,} from the cache")
-    return "\n".join([*lines, *_list_caveats(report), "", f"Page: {printable_path(report['files'][1])}"])
+    page = ["", f"Page: {printable_path(report['files'][1])}"] if "files" in report else []
+    return "\n".join([*lines, *_list_caveats(report), *page])
 
 
 def _with_first(report: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
@@ -299,7 +300,7 @@ def _with_first(report: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return list(report["pairs"][: len(report["candidates"]) - 1])
 
 
-def format_bounds(found: Mapping[str, Any], sign: str = "") -> str:
+def _format_bounds(found: Mapping[str, Any], sign: str = "") -> str:
     """A share and its interval in percent."""
     mean, low, high = (f"{100 * value:{sign}.1f}" for value in (found["value"], *found["interval"]))
     return f"{mean} [{low}, {high}]"

@@ -5,28 +5,38 @@ Facts are from a library's registry or the model card that is named; figures of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from training.options.backbone_libraries import BUILTIN
 
-_APACHE = "Apache-2.0"
-YES, NO, CONDITIONS = "yes", "no", "with conditions"
+COMMERCIAL = {"Apache-2.0": "yes", "MIT": "yes", "DINOv3 License": "with conditions", "Apple AMLR": "no"}
+"""Whether a licence permits commercial use."""
+MEASURED = {"timm:tf_efficientnet_lite2.in1k": "75.4 % on groceries, 51.1 % on cars (docs/results/backbones.md)"}
+"""Recall@1 without training, from the page of results that is named."""
+# name; width; input size in pixels; millions of parameters; licence; model card; good for
+_TABLE = f"""
+{BUILTIN}; 1280; 225; 4.78; Apache-2.0; docs/builtin-model.md; a first look and copies, without download or torch
+timm:mobilenetv4_conv_small.e2400_r224_in1k; 1280; 224; 2.49; Apache-2.0; ; slow machines, millions of images
+timm:tf_efficientnet_lite2.in1k; 1280; 260; 4.81; Apache-2.0; ; CPUs, also in int8
+timm:tf_efficientnetv2_s.in21k_ft_in1k; 1280; 300; 20.18; Apache-2.0; ; fine-tuning of a convolutional network
+timm:resnet50.a1_in1k; 2048; 224; 23.51; Apache-2.0; ; comparisons with papers
+timm:convnext_tiny.in12k_ft_in1k; 768; 224; 27.82; Apache-2.0; ; fine-tuning of a convolutional network
+timm:vit_small_patch14_dinov2.lvd142m; 384; 518; 22.06; Apache-2.0; ; fine-grained search; faster with --crop 224
+timm:vit_base_patch14_dinov2.lvd142m; 768; 518; 86.58; Apache-2.0; ; fine-grained search, on a GPU
+timm:vit_small_patch16_dinov3.lvd1689m; 384; 256; 21.59; DINOv3 License; ; fine-grained search
+timm:vit_base_patch16_dinov3.lvd1689m; 768; 256; 85.64; DINOv3 License; ; fine-grained search, on a GPU
+open_clip:ViT-B-32/laion2b_s34b_b79k; 512; 224; 87.85; MIT; laion/CLIP-ViT-B-32-laion2B-s34B-b79K; search by words
+open_clip:ViT-B-16-SigLIP2/webli; 768; 224; 92.88; Apache-2.0; timm/ViT-B-16-SigLIP2; words in many languages
+open_clip:PE-Core-B-16/meta; 1024; 224; 93.67; Apache-2.0; timm/PE-Core-B-16; search by words, and by images
+open_clip:MobileCLIP2-S0/dfndr2b; 512; 256; 11.41; Apple AMLR; timm/MobileCLIP2-S0-OpenCLIP; words, in research only
+"""
 
 
-@dataclass(frozen=True, slots=True)
-class KnownModel:
-    """A public model.
+class KnownModel(NamedTuple):
+    """A public model: `name` as of `--backbone`, and what its image tower has without a classifier.
 
-    Attributes:
-        name: as of `--backbone`.
-        width: features of an image.
-        side: input size in pixels.
-        parameters: millions, of the image tower without a classifier.
-        licence: of the weights.
-        commercial: whether the licence permits commercial use.
-        source: model card that names the licence.
-        has_text: whether `export --with-text` gives a text tower.
-        measured: Recall@1 without training, from the page of results that it names.
+    `parameters` are millions; `licence` is that of the weights, named by the model `card`; `has_text`: `export
+    --with-text` gives a text tower; `megabytes` of an exported file, in float32, of the built-in one in int8.
     """
 
     name: str
@@ -34,78 +44,23 @@ class KnownModel:
     side: int
     parameters: float
     licence: str
-    commercial: str
-    source: str
+    card: str
     good_for: str
-    has_text: bool = False
-    measured: str | None = None
-
-    @property
-    def megabytes(self) -> float:
-        """Size of an exported file: in float32, or in int8 for the built-in one."""
-        from index.model.builtin import BUILTIN_MODEL
-
-        return BUILTIN_MODEL.stat().st_size / 1e6 if self.name == BUILTIN else 4 * self.parameters
+    has_text: bool
+    megabytes: float
 
 
-KNOWN_MODELS = (
-    KnownModel(
-        *(BUILTIN, 1280, 225, 4.78, _APACHE, YES, "docs/builtin-model.md"),
-        "a first look and copies, without download or torch",
-    ),
-    KnownModel(
-        *("timm:mobilenetv4_conv_small.e2400_r224_in1k", 1280, 224, 2.49, _APACHE, YES),
-        *("timm/mobilenetv4_conv_small.e2400_r224_in1k", "slow machines, millions of images"),
-    ),
-    KnownModel(
-        *("timm:tf_efficientnet_lite2.in1k", 1280, 260, 4.81, _APACHE, YES, "timm/tf_efficientnet_lite2.in1k"),
-        "CPUs, also in int8",
-        measured="75.4 % on groceries, 51.1 % on cars (docs/results/backbones.md)",
-    ),
-    KnownModel(
-        *("timm:tf_efficientnetv2_s.in21k_ft_in1k", 1280, 300, 20.18, _APACHE, YES),
-        *("timm/tf_efficientnetv2_s.in21k_ft_in1k", "fine-tuning of a convolutional network"),
-    ),
-    KnownModel(
-        *("timm:resnet50.a1_in1k", 2048, 224, 23.51, _APACHE, YES, "timm/resnet50.a1_in1k"), "comparisons with papers"
-    ),
-    KnownModel(
-        *("timm:convnext_tiny.in12k_ft_in1k", 768, 224, 27.82, _APACHE, YES, "timm/convnext_tiny.in12k_ft_in1k"),
-        "fine-tuning of a convolutional network",
-    ),
-    KnownModel(
-        *("timm:vit_small_patch14_dinov2.lvd142m", 384, 518, 22.06, _APACHE, YES),
-        *("timm/vit_small_patch14_dinov2.lvd142m", "fine-grained search without labels; faster with --crop 224"),
-    ),
-    KnownModel(
-        *("timm:vit_base_patch14_dinov2.lvd142m", 768, 518, 86.58, _APACHE, YES),
-        *("timm/vit_base_patch14_dinov2.lvd142m", "fine-grained search without labels, on a GPU"),
-    ),
-    KnownModel(
-        *("timm:vit_small_patch16_dinov3.lvd1689m", 384, 256, 21.59, "DINOv3 License", CONDITIONS),
-        *("timm/vit_small_patch16_dinov3.lvd1689m", "fine-grained search without labels"),
-    ),
-    KnownModel(
-        *("timm:vit_base_patch16_dinov3.lvd1689m", 768, 256, 85.64, "DINOv3 License", CONDITIONS),
-        *("timm/vit_base_patch16_dinov3.lvd1689m", "fine-grained search without labels, on a GPU"),
-    ),
-    KnownModel(
-        *("open_clip:ViT-B-32/laion2b_s34b_b79k", 512, 224, 87.85, "MIT", YES),
-        *("laion/CLIP-ViT-B-32-laion2B-s34B-b79K", "search by words", True),
-    ),
-    KnownModel(
-        *("open_clip:ViT-B-16-SigLIP2/webli", 768, 224, 92.88, _APACHE, YES),
-        *("timm/ViT-B-16-SigLIP2", "search by words in many languages", True),
-    ),
-    KnownModel(
-        *("open_clip:PE-Core-B-16/meta", 1024, 224, 93.67, _APACHE, YES),
-        *("timm/PE-Core-B-16", "search by words, and by images", True),
-    ),
-    KnownModel(
-        *("open_clip:MobileCLIP2-S0/dfndr2b", 512, 256, 11.41, "Apple AMLR", NO),
-        *("timm/MobileCLIP2-S0-OpenCLIP", "search by words on slow machines; research only", True),
-    ),
-)
+def list_known_models() -> list[KnownModel]:
+    """All models of the list."""
+    from index.model.builtin import BUILTIN_MODEL
+
+    models = []
+    for line in _TABLE.strip().splitlines():
+        name, width, side, parameters, licence, card, good_for = line.split("; ", maxsplit=6)
+        size = BUILTIN_MODEL.stat().st_size / 1e6 if name == BUILTIN else 4 * float(parameters)
+        facts = licence, card or name.replace(":", "/"), good_for, name.startswith("open_clip:"), round(size, 1)
+        models.append(KnownModel(name, int(width), int(side), float(parameters), *facts))
+    return models
 
 
 def describe_licence(backbone: str, *, licence: str | None = None, card: str | None = None) -> str:
@@ -114,8 +69,8 @@ def describe_licence(backbone: str, *, licence: str | None = None, card: str | N
     >>> describe_licence("timm:other", licence="mit", card="timm/other")
     'licence mit (model card timm/other)'
     """
-    known = next((one for one in KNOWN_MODELS if one.name == backbone), None)
+    known = next((one for one in list_known_models() if one.name == backbone), None)
     if known is not None:
-        return f"licence {known.licence}, commercial use: {known.commercial} (model card {known.source})"
+        return f"licence {known.licence}, commercial use: {COMMERCIAL[known.licence]} (model card {known.card})"
     where = f"model card {card}" if card else "its model card"
     return f"licence {licence} ({where})" if licence else f"licence not known here: see {where}"

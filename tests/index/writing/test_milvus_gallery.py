@@ -28,10 +28,11 @@ from index.vectors.milvus.collection import TOKEN, Server
 from index.vectors.milvus.store import ChosenIds, name_start
 from index.writing.build import add_to_gallery, remove_from_gallery, update_gallery
 from index.writing.copying import copy_gallery, tune_gallery
+from index.writing.upgrading import upgrade_gallery
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import ROOT, SMALL, build, few_for_an_index
 from tests.milvus_server import ROOT_TOKEN, RunningMilvus
-from tests.models import write_two_output_model
+from tests.models import write_tiny_model, write_two_output_model
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("milvus_rights")]
 FILTERS = (
@@ -172,6 +173,18 @@ def test_it_is_copied_there_and_back(made: tuple[Path, Path, Path], tmp_path: Pa
     assert answers(tmp_path / "there") == answers(tmp_path / "back") == answers(files)
     with pytest.raises(InputError, match="has something in it"):
         copy_gallery(milvus, tmp_path / "back")
+
+
+def test_it_is_upgraded_to_another_width_and_back(tmp_path: Path, tiny_model: Path, server: StoreConfig) -> None:
+    gallery, model = tmp_path / "g", write_tiny_model(tmp_path / "wide.onnx", seed=5, width=24)
+    build(draw_folder(tmp_path / "images"), gallery, tiny_model, store=server)
+    before = answers(gallery)
+    upgrade_gallery(gallery, model, config=SMALL)
+    assert (Gallery.open(gallery).width, verify_gallery(gallery).problems) == (24, [])
+    draw_image((9, 9, 99), seed=5).save(tmp_path / "images" / "red" / "new.png")
+    update_gallery(gallery, config=SMALL)  # which drops collections that no version has
+    rollback_gallery(gallery, to="000001")
+    assert answers(gallery) == before
 
 
 def test_an_index_is_measured_with_unseen_vectors(tmp_path: Path, tiny_model: Path, server: StoreConfig) -> None:

@@ -9,7 +9,7 @@ def test_models_are_chosen_by_a_part_of_their_name_and_timed_on_demand(capsys: p
     assert main(["models", "--json"]) == 0
     every = json.loads(capsys.readouterr().out)["models"]
     assert {one["seconds_per_1000"] for one in every} == {None}
-    assert all(one["licence"] and one["source"] and one["megabytes"] > 1 for one in every)
+    assert all(one["licence"] and one["card"] and one["megabytes"] > 1 for one in every)
     assert main(["models", "BUILTIN", "--measure", "--json"]) == 0
     [builtin] = json.loads(capsys.readouterr().out)["models"]
     assert builtin["name"] == "builtin"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from index.duplicates.duplicate_config import DuplicateConfig
 from index.gallery.gallery import Gallery
 from index.labels.decisions import LabelDecision
 from index.labels.steps import SavedSearch
@@ -17,7 +18,8 @@ from tests.models import write_tiny_model
 
 @pytest.fixture
 def gallery(tmp_path: Path, tiny_model: Path) -> Path:
-    build(draw_folder(tmp_path / "images", per_class=8), tmp_path / "g", tiny_model)
+    near = DuplicateConfig(min_similarity=0.9999)
+    build(draw_folder(tmp_path / "images", per_class=8), tmp_path / "g", tiny_model, dedup="near", duplicates=near)
     return tmp_path / "g"
 
 
@@ -27,14 +29,13 @@ def test_a_preview_compares_both_models_and_changes_nothing(
     before, model = content(gallery), write_tiny_model(tmp_path / "wide.onnx", seed=5, width=24)
     assert main(["index", "upgrade", str(gallery), str(model), "--preview", "12", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert (report["images"], report["sample"]) == (24, 12)
-    now, new = report["models"]
-    assert (now["width"], new["width"], now["bytes_per_image"], new["bytes_per_image"]) == (16, 24, 64, 96)
-    assert now["seconds_per_image"] > 0
-    assert new["seconds_per_image"] > 0
-    difference = new["recall_at_1"]["value"] - now["recall_at_1"]["value"]
-    assert report["recall_at_1"]["value"] == pytest.approx(difference)
-    assert report["verdict"] == "not clear"  # colours: both models find them
+    assert (report["images_in_gallery"], report["sample"]) == (24, 12)
+    assert report["bytes_per_image"] == {"now": 64, "new": 96}
+    assert min(report["seconds_per_image"].values()) > 0
+    now, new = (one["recall"]["1"]["value"] for one in report["candidates"])
+    [pair] = report["pairs"]
+    assert pair["recall_at_1"]["value"] == pytest.approx(new - now)
+    assert pair["verdict"] == "not clear"  # colours: both models find them
     assert 0.5 < report["same_neighbours"] <= 1
     assert content(gallery) == before
     assert {path.name for path in gallery.iterdir()} <= {"CURRENT", "gallery.json", ".lock", "versions", "annotations"}
@@ -48,7 +49,7 @@ def test_a_preview_without_labels_says_no_verdict(
     model = write_tiny_model(tmp_path / "other.onnx", seed=5)
     assert main(["index", "upgrade", str(tmp_path / "g"), str(model), "--preview", "4", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert (report["sample"], report["recall_at_1"], report["verdict"]) == (4, None, None)
+    assert (report["sample"], report.get("pairs")) == (4, None)
     assert report["same_neighbours"] == 1.0  # three others each
 
 
@@ -65,8 +66,11 @@ def test_decisions_and_searches_are_kept_and_a_lowest_score_is_named(
     words = [sys.executable, "-m", "retrieval_app", "index", "upgrade", gallery, model, "--json"]
     done = subprocess.run(words, capture_output=True, text=True, check=True)  # which lowers its priority
     report = json.loads(done.stdout)
-    assert (report["version"], report["former_version"], report["embedding_dim"]) == ("000002", "000001", 24)
-    assert report["notes"] == ["saved searches with a lowest score of the former model; choose another: herons"]
+    assert (report["version"], report["indexed"]) == ("000002", 24)
+    threshold, searches, back = report["notes"]
+    assert threshold.startswith("--min-similarity 0.9999 of near-duplicates was chosen for the former model")
+    assert searches == "saved searches with a lowest score of the former model; choose another: herons"
+    assert back.endswith("--back")
     (after,) = Gallery.open(gallery).rows([1])
     assert (after.label, after.sha256) == ("heron", row.sha256)
     store = ReviewStore.of_gallery(gallery)

@@ -8,9 +8,9 @@ from tests.conftest import mostly_slow
 from training.backbone.backbones import load_backbone
 from training.backbone.weights_files import fetch_weights
 from training.options.backbone_libraries import find_library, preprocess_for
-from training.options.known_models import KNOWN_MODELS, NO, describe_licence
+from training.options.known_models import COMMERCIAL, MEASURED, describe_licence, list_known_models
 
-BY_NAME = {one.name: one for one in KNOWN_MODELS}
+BY_NAME = {one.name: one for one in list_known_models()}
 SMALL = ("builtin", "timm:mobilenetv4_conv_small.e2400_r224_in1k")
 DOCS = Path(__file__).parents[3]
 
@@ -21,7 +21,7 @@ def test_the_registry_of_timm_has_the_name_its_weights_and_the_licence(name: str
 
     config = find_timm_config(find_library(name)[1])
     assert config.has_weights
-    assert config.hf_hub_id == BY_NAME[name].source
+    assert config.hf_hub_id == BY_NAME[name].card
     assert config.license == BY_NAME[name].licence.lower().replace(" ", "-")
 
 
@@ -46,18 +46,17 @@ def test_width_size_and_parameters_are_those_of_the_model(name: str) -> None:
 
 
 def test_measured_figures_are_those_of_the_page_of_results() -> None:
-    measured = [one for one in KNOWN_MODELS if one.measured]
-    assert measured
-    for one in measured:
-        figures = re.findall(r"([\d.]+) % on (\w+)", one.measured or "")
-        text = (DOCS / re.findall(r"docs/\S+\.md", one.measured or "")[0]).read_text()
-        for figure, data in figures:
+    assert MEASURED.keys() <= BY_NAME.keys()
+    for measured in MEASURED.values():
+        [page] = re.findall(r"docs/\S+\.md", measured)
+        text = (DOCS / page).read_text()
+        for figure, data in re.findall(r"([\d.]+) % on (\w+)", measured):
             assert re.search(rf"^\| {data} \| EfficientNet-Lite2 \| {re.escape(figure)} ", text, re.MULTILINE)
 
 
 def test_the_licence_is_told_before_a_download(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="training.backbone")
-    name = next(one.name for one in KNOWN_MODELS if one.commercial == NO)
+    name = next(one.name for one in BY_NAME.values() if COMMERCIAL[one.licence] == "no")
     with fetch_weights(name):
         assert "commercial use: no" in caplog.text
     assert "resnet18" not in BY_NAME
