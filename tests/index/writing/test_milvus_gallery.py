@@ -177,11 +177,12 @@ def test_it_is_copied_there_and_back(made: tuple[Path, Path, Path], tmp_path: Pa
 
 def test_it_is_upgraded_to_another_width_and_back(tmp_path: Path, tiny_model: Path, server: StoreConfig) -> None:
     gallery, model = tmp_path / "g", write_tiny_model(tmp_path / "wide.onnx", seed=5, width=24)
-    build(draw_folder(tmp_path / "images"), gallery, tiny_model, store=server)
+    build(write_table(draw_folder(tmp_path / "images")), gallery, tiny_model, store=server)
     before = answers(gallery)
     upgrade_gallery(gallery, model, config=SMALL)
     assert (Gallery.open(gallery).width, verify_gallery(gallery).problems) == (24, [])
     draw_image((9, 9, 99), seed=5).save(tmp_path / "images" / "red" / "new.png")
+    write_table(tmp_path / "images")
     update_gallery(gallery, config=SMALL)  # which drops collections that no version has
     rollback_gallery(gallery, to="000001")
     assert answers(gallery) == before
