@@ -20,6 +20,11 @@ LOWER_BOUND = (
     "This is a lower bound: the model was trained with these labels, and label errors that it has learnt look right. "
     "`retrieval audit` of the training gives the estimate, or a gallery of the built-in model."
 )
+WEAK_MODEL = (
+    "More than half of the labels look doubtful, and most of those are right: the model hardly tells these classes "
+    "apart. Use a larger model, or one that was trained on such photos."
+)
+_MOST_LISTED, _LEAST_WRONG = 0.5, 0.6  # shares: of the labels in the list, and of wrong ones expected in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +140,14 @@ class LabelIssues:
     def errors(self) -> tuple[LabelIssue, ...]:
         """Items without proposals."""
         return tuple(issue for issue in self.items if issue.kind != PROPOSAL)
+
+    @property
+    def caution(self) -> str | None:
+        """Why the list is worth less than usual; None where it is not."""
+        listed = len(self.errors)
+        if listed > _MOST_LISTED * self.checked and self.noise_rate * self.checked < _LEAST_WRONG * listed:
+            return WEAK_MODEL
+        return LOWER_BOUND if self.is_lower_bound else None
 
     @property
     def no_promise(self) -> str | None:

@@ -126,6 +126,7 @@ class LabelIssueList(ReviewList):
     is_lower_bound: bool = Field(
         description="whether `noise_rate` is too low, because the model was trained with these labels"
     )
+    caution: str | None = Field(description="why the list is worth less than usual")
     checked: int = Field(description="number of labels that were checked")
     items: list[LabelIssueEntry]
     pairs: list[LabelPair]
@@ -171,6 +172,7 @@ def page_issues(snapshot: Snapshot, review: ReviewStore, *, page: LabelIssuePage
         "set_aside": len(aside),
         "noise_rate": issues.noise_rate,
         "is_lower_bound": issues.is_lower_bound,
+        "caution": issues.caution,
         "checked": issues.checked,
         "items": items,
         "pairs": [

@@ -70,7 +70,6 @@ def issues(place: Path, limit: int, kind: str | None, as_json: bool) -> None:
       retrieval labels issues run/audit --json
     """
     from index.labels.issue_tables import describe_row
-    from index.labels.issues import LOWER_BOUND
     from index.labels.kinds import KINDS, PROPOSAL
     from retrieval_app.label_tools.current_issues import list_issues
 
@@ -87,6 +86,7 @@ def issues(place: Path, limit: int, kind: str | None, as_json: bool) -> None:
         "labels": issues.checked,
         "noise_rate": issues.noise_rate,
         "is_lower_bound": issues.is_lower_bound,
+        "caution": issues.caution,
         "errors_left": left,
         "errors_left_from": low,
         "errors_left_to": high,
@@ -111,7 +111,7 @@ def issues(place: Path, limit: int, kind: str | None, as_json: bool) -> None:
         *(align([header, *cells], right={0}) if cells else ()),
         *((f"the first {limit:,} are listed; --limit lists more",) if len(found) > limit else ()),
         *((f"{unlisted:,} images have no label; --kind {PROPOSAL} lists a proposal for each",) if unlisted else ()),
-        *((LOWER_BOUND,) if issues.is_lower_bound else ()),
+        *((issues.caution,) if issues.caution else ()),
     ]
     emit(document, as_json=as_json, text="\n".join(lines))
 

@@ -2102,6 +2102,11 @@ export interface components {
              */
             is_lower_bound: boolean;
             /**
+             * Caution
+             * @description why the list is worth less than usual
+             */
+            caution: string | null;
+            /**
              * Checked
              * @description number of labels that were checked
              */

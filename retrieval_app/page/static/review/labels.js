@@ -31,9 +31,6 @@ import {toast, toastError} from '../core/toast.js';
 import {onState, readState, writeState} from '../core/url_state.js';
 
 const ONE_LABEL = 'All labelled images have the same label: there is no other label to suggest.';
-const LOWER_BOUND =
-  'This is a lower bound: the model was trained with these labels, and label errors that it has learnt look right. '
-  + '`retrieval audit` of the training gives the estimate, or a gallery of the built-in model. ';
 const LOOK_TITLE = 'All images of one class, the least typical first: bad ones are seen at once';
 /** @type {{step: number}[]} */
 const past = []; // steps of the list and of classes, to undo
@@ -95,7 +92,7 @@ async function open(body, about, retry) {
   about.textContent =
     described.labels.count === 1
       ? ONE_LABEL
-      : `${first.is_lower_bound ? LOWER_BOUND : ''}The most probable label errors come first. ${KEPT}`;
+      : `${first.caution ? `${first.caution} ` : ''}The most probable label errors come first. ${KEPT}`;
   drawList(body, described, first);
 }
 
