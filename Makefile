@@ -4,7 +4,6 @@
 # make test-all   all tests: those of `make test`, then (`make test-rest`) browsers, servers, attacks, deep draws and kills of a writer
 # make test-cluster   what talks to a real Milvus server, a Ray cluster and processes of torchrun, which it starts on loopback
 # make dist   wheel and source distribution in dist/, which the slow tests install and run without the clone
-# make fuzz SECONDS=300   damaged images, archives and requests, for so long; two minutes by default
 PYTHON ?= python3
 BIN := .venv/bin
 ACCELERATOR := $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
@@ -14,9 +13,8 @@ export OMP_WAIT_POLICY := PASSIVE
 # What is compiled is kept, or each of the tests' many processes would compile it again.
 unexport PYTHONDONTWRITEBYTECODE
 SEED := $(or $(SEED),$(shell date +%s))
-SECONDS ?= 120
 
-.PHONY: demo test docs dist test-all test-rest test-cluster fuzz lint setup clean
+.PHONY: demo test docs dist test-all test-rest test-cluster lint setup clean
 
 demo: $(STAMP)
 	$(BIN)/retrieval demo --out demo-out --no-serve
@@ -41,9 +39,6 @@ test-rest: $(STAMP)
 
 test-cluster: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cluster
-
-fuzz: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 
 # The two that take longest side by side.
 lint: $(STAMP)

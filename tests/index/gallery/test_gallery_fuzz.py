@@ -22,8 +22,8 @@ from index.versions.versions import find_version, set_current
 from index.writing.build import add_to_gallery, remove_from_gallery
 from tests.conftest import draw_folder, tries
 from tests.forked import run
-from tests.fuzz.mutations import MUTATORS
 from tests.index.galleries import build_ann, change_manifest
+from tests.mutations import MUTATORS
 
 MUTATIONS = tries(100, deep=140)  # of every file
 CUTS = tries(300, deep=750)

@@ -17,7 +17,6 @@ from index.model.checksum import CHECKSUM_KEY, EMPTY_CHECKSUM, MAX_MODEL_BYTES, 
 from index.model.contract import METADATA_KEY, MeasuredPrecision, ModelContract, find_contract, read_contract
 from index.model.embedder import Embedder
 from tests.conftest import tries
-from tests.fuzz.mutations import MUTATORS, Mutator
 from tests.index.images.test_preprocess import configs
 from tests.models import (
     COPY_DIM,
@@ -27,6 +26,7 @@ from tests.models import (
     write_tiny_model,
     write_two_output_model,
 )
+from tests.mutations import MUTATORS, Mutator
 
 contracts = st.builds(
     ModelContract,

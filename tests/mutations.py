@@ -1,7 +1,7 @@
 """Ways to damage bytes: each takes content that is not empty and a source of chance, and gives other content."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 Mutator = Callable[[bytes, random.Random], bytes]
 _NUMBERS = (0, 1, 2, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x10000, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF)
@@ -72,15 +72,3 @@ def repeat(content: bytes, chance: random.Random) -> bytes:
 MUTATORS: tuple[Mutator, ...] = (
     *(overwrite, flip_bits, set_number, cut, insert, extend, copy_part, swap_parts, blank, repeat),
 )
-
-
-def mutate(seeds: Sequence[bytes], chance: random.Random) -> bytes:
-    """One of the seeds, damaged once or a few times; sometimes the end of another is put to it."""
-    content = chance.choice(seeds)
-    if chance.random() < 0.05:
-        other = chance.choice(seeds)
-        content = content[: chance.randrange(len(content) + 1)] + other[chance.randrange(len(other) + 1) :]
-    for _ in range(chance.choice((1, 1, 1, 2, 3, 8))):
-        if content:
-            content = chance.choice(MUTATORS)(content, chance)
-    return content
