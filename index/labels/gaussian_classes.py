@@ -58,17 +58,20 @@ class GaussianClasses:
         """Count every row by its (N,) weight in 0..1 from now on."""
         self._weigh(weights, (self.shrinkage,))
 
-    def blocks(self) -> Iterator[tuple[Ids, Floats]]:
-        """(rows, (B, C) confidences), by fold and group; with a single group all labels are equally likely."""
+    def blocks(self) -> Iterator[tuple[Ids, "_Classes | None"]]:
+        """(rows, their classes, fitted without their fold), by fold and group; None where all rows are one group."""
         for fold in range(self._folds):
             classes = _fit(self._without(fold), self.shrinkage) if self._folds > 1 else None
             of_fold = np.flatnonzero(self._fold_of == fold)
             for rows in self._cut(of_fold[np.argsort(self._groups[of_fold], kind="stable")]):
-                scores = np.zeros((len(rows), self._count))
-                if classes is not None:
-                    scores = classes.log_likelihood(self._rows[rows].astype(np.float64))
-                yield rows, softmax(self.temperature * scores + self._prior)
-                self._tell(len(rows))
+                yield rows, classes
+
+    def confidences(self, rows: Ids, classes: "_Classes | None") -> Floats:
+        """(B, C) float32 confidences of a block; without classes all labels are equally likely."""
+        scores = np.zeros((len(rows), self._count))
+        if classes is not None:
+            scores = classes.log_likelihood(self._rows[rows].astype(np.float64))
+        return softmax(self.temperature * scores + self._prior)
 
     def predict(self, features: Floats) -> Iterator[tuple[slice, Floats]]:
         """(rows, (B, C) float32 confidences) of (M, D) other images, from all rows."""

@@ -8,9 +8,10 @@ that their label is right, found in the first. The constants were chosen on part
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from index.labels.simulated_noise import (
 )
 from index.labels.suggestions import LookAlikes, SuggestionScores
 from index.progress import Progress, no_progress
-from index.threads import single_threaded_blas
+from index.threads import map_ahead, multiplying_workers, single_threaded_blas
 
 RIDGES = (0.1, 0.3, 1.0, 3.0)
 # Labels of n rows weigh n^0.5 in both passes: at 1 right labels of rare classes look wrong, at 0 frequent ones that
@@ -157,12 +158,12 @@ class TwoPasses:
         of_folds = gaussian_classes.CHOOSING * gaussian_classes.count_choosing(len(labels) // FOLDS, count)
         done, total = 0, 2 * len(labels) + choosing + of_folds * (len(SHRINKAGES) + 1)
 
-        def tell(rows: int) -> None:
+        def tell(rows: int) -> None:  # by 0 in other threads
             nonlocal done
             done = min(done + rows, total)
             progress(done, total)
 
-        self.labels, self.count, self._p_right = labels, count, p_right
+        self.labels, self.count, self._p_right, self._tell = labels, count, p_right, tell
         self._images = np.bincount(labels, minlength=count).astype(np.float64)
         weights = self._images[labels] ** (BALANCE - 1)
         self._regressions = [
@@ -207,12 +208,10 @@ class TwoPasses:
 
     def _first_pass(self, suggestions: SuggestionScores) -> Iterator[tuple[Ids, Floats]]:
         """Iterate over `blocks` before `reweight`, and score the suggestions on the way."""
-        (regression,) = self._regressions
         unseen_rows, unseen = np.empty(0, dtype=np.int64), np.empty((0, self.count), dtype=np.float32)
         if suggestions.simulates:
             unseen_rows, unseen = self._predict_unseen()
-        for rows, by_classes in self._classes.blocks():
-            confidences = join_confidences(regression.confidences(rows), by_classes)
+        for rows, by_classes, confidences in self._predict_ahead():
             is_unseen = np.flatnonzero(np.isin(rows, unseen_rows))
             without = by_classes[is_unseen]
             without[np.arange(len(is_unseen)), self.labels[rows[is_unseen]]] = 0
@@ -244,10 +243,24 @@ class TwoPasses:
 
     def blocks(self) -> Iterator[tuple[Ids, Floats]]:
         """(rows, (B, C) float32 confidences) of all rows: of the regressions of all passes, and of the last classes."""
-        for rows, by_classes in self._classes.blocks():
+        return ((rows, confidences) for rows, _, confidences in self._predict_ahead())
+
+    def _predict_ahead(self) -> Iterator[tuple[Ids, Floats, Floats]]:
+        """(rows, confidences by the classes, and by both classifiers), of blocks in threads."""
+
+        def predict(block: tuple[Ids, Any]) -> tuple[Ids, Floats, Floats]:
+            rows, by_classes = block[0], self._classes.confidences(*block)
             regressed = sum(one.confidences(rows) for one in self._regressions)
             mean = np.asarray(regressed / np.float32(len(self._regressions)))
-            yield rows, join_confidences(mean, by_classes)
+            return rows, by_classes, join_confidences(mean, by_classes)
+
+        with (
+            multiplying_workers() as workers,
+            closing(map_ahead(predict, self._classes.blocks(), workers=workers, ahead=workers + 1)) as found,
+        ):
+            for rows, by_classes, confidences in found:
+                yield rows, by_classes, confidences
+                self._tell(len(rows))
 
     def propose(self, features: Floats) -> tuple[Ids, Doubles]:
         """(M, 4) most probable labels of (M, D) images without one, after both passes, and their confidences."""

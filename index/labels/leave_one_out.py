@@ -217,12 +217,13 @@ class LeaveOneOut:
 
     def _weights_of_others(self, number: int) -> Doubles:
         """(D + 1, C) weights of the regression without a set, kept until the next one."""
-        if self._solved is None or self._solved[0] != number:
+        solved = self._solved
+        if solved is None or solved[0] != number:
             together = self._sets[number]
             nothing_left = len(together) == len(self._labels)
             others = np.zeros_like(self._weights) if nothing_left else self._weights_without(together)
-            self._solved = number, others
-        return self._solved[1]
+            self._solved = solved = number, others
+        return solved[1]
 
     def _weights_without(self, together: Ids) -> Doubles:
         """(D + 1, C) weights of the regression without some rows."""

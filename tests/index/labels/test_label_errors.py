@@ -28,8 +28,8 @@ def blobs(*, sizes: tuple[int, ...], width: int = 12, spread: float = 1.2) -> tu
 def collect(classes: GaussianClasses, count: int, labels: int) -> np.ndarray:
     """(count, labels) confidences of all rows in their own order."""
     found = np.full((count, labels), np.nan)
-    for rows, shares in classes.blocks():
-        found[rows] = shares
+    for rows, fitted in classes.blocks():
+        found[rows] = classes.confidences(rows, fitted)
     return found
 
 
