@@ -17,6 +17,10 @@ GROUPS = {
     "Main commands": {
         "search": ("index.commands.search_command", "Find the images that are most similar to a photo."),
         "serve": (f"{_HERE}.serve_command", "Serve the search page in the browser, and an HTTP API."),
+        "publish": (
+            f"{_HERE}.publish_command",
+            "Write a gallery as a folder of static files, searched in the browser.",
+        ),
         "train": ("training.commands", "Train an embedding on labelled images, wrong labels included."),
         "export": ("export.commands", "Write a trained run, or a backbone, to one ONNX file."),
         "index": (f"{_HERE}.export_vectors_command", "Build a gallery from images, and keep it up to date."),

@@ -46,7 +46,7 @@ def name_signed_in(request: Request) -> str | None:
 
 def draw_page(name: str, *, who: str | None = None, is_one_of_several: bool = False) -> str:
     """The page of a gallery as HTML, with the name escaped, and a link to the other galleries of the server."""
-    values = {"name": name, "who": who, "views": VIEWS, "styles": STYLES}
+    values = {"name": name, "who": who, "views": VIEWS, "styles": STYLES, "page": "page", "site": None}
     return load_template("page.html").render(**values, is_one_of_several=is_one_of_several)
 
 

@@ -23,6 +23,7 @@ export function start(element) {
   frame = element.querySelector('.app-frame');
   if (!frame) return;
   applySavedTheme();
+  frame.querySelector('.needs-server')?.remove();
   for (const link of frame.querySelectorAll('nav a')) link.prepend(icon(link.dataset.icon, 19));
   const keys = {icon: 'keyboard', iconOnly: true, class: 'quiet keys-button', title: 'Keyboard (?)'};
   frame.querySelector('.tools').append(themeButton(), button('Keyboard', keys, showKeys));

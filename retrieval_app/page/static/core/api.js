@@ -1,8 +1,8 @@
 // Client of the API under /v1: every failure is an ApiError, whose message the page can show.
 
 import {saveFile} from './dom.js';
+import {ROOT, locate, send} from './transport.js';
 
-const ROOT = new URL('../../v1/', import.meta.url);
 const RETRIES = 3;
 const LONGEST_WAIT_SECONDS = 8;
 const SIGNED_OUT = 'You are no longer signed in. Reload the page, and type the token.';
@@ -110,16 +110,16 @@ export async function download(path, body = null, params = {}) {
 }
 
 /** A thumbnail of an image of the gallery. */
-export const thumbnailUrl = (id, side = 256) => address(`images/${id}/thumbnail`, {side});
+export const thumbnailUrl = (id, side = 256) => locate(address(`images/${id}/thumbnail`, {side}));
 
 /** Text in place of an image that cannot be shown. @type {(id?: number) => string} */
 export const imageProblem = () => 'No image available';
 
 /** The image itself, of at most 2048 pixels. */
-export const previewUrl = id => address(`images/${id}/preview`);
+export const previewUrl = id => locate(address(`images/${id}/preview`));
 
 /** A photo that was sent to search with. */
-export const photoUrl = token => address(`photos/${encodeURIComponent(token)}/preview`);
+export const photoUrl = token => locate(address(`photos/${encodeURIComponent(token)}/preview`));
 
 /** @type {Promise<GalleryFacts> | null} */
 let described = null;
@@ -167,7 +167,7 @@ async function ask(url, request) {
   for (let turn = 0; ; turn += 1) {
     let answer;
     try {
-      answer = await fetch(url, {credentials: 'same-origin', ...request});
+      answer = await send(url, request);
     } catch (error) {
       if (isAborted(error)) throw error;
       throw new ApiError('The server gave no answer. Is it still running?', {code: 'offline'});

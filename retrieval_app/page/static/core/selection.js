@@ -138,7 +138,13 @@ function draw() {
 
 function saver(format, most, contents) {
   const refusal = size() > most ? `At most ${most.toLocaleString('en')} at once` : null;
-  const given = {icon: 'download', disabled: refusal !== null, title: refusal ?? contents, ...named(format)};
+  const given = {
+    class: 'small save-selected',
+    icon: 'download',
+    disabled: refusal !== null,
+    title: refusal ?? contents,
+    dataset: {name: format},
+  };
   return button(format.toUpperCase(), given, () => save(format));
 }
 

@@ -48,7 +48,7 @@ export function makeDetails({hit, act, decided, step, close}) {
         drawPreview(id),
         drawActions(id, act),
         standing,
-        make('section.column', [
+        make('section.column.label-section', [
           make('h3', 'Label'),
           drawLabelForm(image, {facts, decided: () => shown === id && load(id, {isDecided: true})}),
         ]),

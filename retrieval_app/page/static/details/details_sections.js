@@ -67,7 +67,7 @@ export async function neighbourSection(image, {signal, act}) {
     const label = shownText(hit.label ?? 'no label');
     const words = `${label}, score ${hit.score.toFixed(3)}`;
     const differs = hit.label !== null && hit.label !== image.label;
-    const given = {title: words, 'aria-label': `Details of ${shownText(hit.path)}, ${words}`};
+    const given = {title: words, 'aria-label': `Details of ${shownText(hit.path ?? `image ${hit.id}`)}, ${words}`};
     const run = () => act('open', hit.id);
     return drawInStrip(hit.id, label, {...given, class: differs ? 'other' : '', onclick: run});
   });
@@ -91,7 +91,7 @@ export function drawDuplicates(image, act) {
   return make('section.column', [
     make('h3', 'Near-duplicates'),
     make('ul.strip', items),
-    make('a', {class: 'small', href: linkTo({view: 'duplicates'})}, 'Review duplicates'),
+    make('a', {class: 'small review-duplicates', href: linkTo({view: 'duplicates'})}, 'Review duplicates'),
   ]);
 }
 

@@ -36,7 +36,7 @@ export function makeQueryCard({changed, add, open, labelled}) {
           view?.focus({preventScroll: true});
         }),
       ]),
-      make('div.query-body', drawLarge(part), drawFacts(part)),
+      make(`div.query-body${part.image === undefined ? '' : '.of-image'}`, drawLarge(part), drawFacts(part)),
       parts.length > 1
         && make('ul', {class: 'query-parts', 'aria-label': 'All parts of the query'}, parts.map(drawSmall)),
       makeDrop({title: 'Add a photo', small: true, sent: add}),

@@ -57,7 +57,7 @@ function drawLost(state, lost) {
   const sent = tokens => writeState({parts: [...rest, ...tokens.map(photo => ({photo, role: 'like', crop: null}))]});
   const title = lost.length > 1 ? 'These photos are no longer kept' : 'This photo is no longer kept';
   const text =
-    'Photos that are searched with stay in the server\u2019s memory for a while only, and are never stored. '
+    'Photos that are searched with stay in memory for a while only, and are never stored. '
     + 'Choose it once more to go on.';
   return notice({icon: 'photo', size: 40, title, text, role: 'alert'}, [
     makeDrop({title: 'Choose the photo again', small: true, sent}),

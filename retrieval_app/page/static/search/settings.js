@@ -33,8 +33,12 @@ export function makeSettings() {
     asking,
     make('div.field', make('label', {for: 'least-score'}, 'Score at least'), slider, words),
     make('label.switch.count', 'Collapse', collapse),
-    make('label.switch', 'Rank by shared neighbours', again),
-    make('p', {class: 'small soft', id: 'again-words'}, 'More of the same kind in a long list; the first one stays.'),
+    make('label.switch.rerank', 'Rank by shared neighbours', again),
+    make(
+      'p',
+      {class: 'small soft rerank', id: 'again-words'},
+      'More of the same kind in a long list; the first one stays.',
+    ),
     make('label.switch.count', 'Results at a time', counts),
   ]);
   let points = null;

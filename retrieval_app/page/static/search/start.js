@@ -45,7 +45,7 @@ export function makeStart({sent, search}) {
       const {images} = await get('images', {limit: SAMPLES, seed, include: ['label', 'path']});
       loaded = true;
       const drawSample = image => {
-        const path = shownText(image.path);
+        const path = shownText(image.path ?? `image ${image.id}`);
         const given = {title: path, 'aria-label': `Search with ${path}`, onclick: () => search(image.id)};
         return make('li', make('button', given, thumb(image.id, {eager: true})));
       };
