@@ -120,7 +120,7 @@ def evaluate_images(
     Of more than `MOST_QUERIES` members a sample by label is asked, unless `exact`.
 
     `queries` are images from elsewhere, which find every labelled member; None: members, each without itself. `groups`
-    are of the members; None finds them. Recall@K is for the `ks` and 1.
+    are of the members that ask; None finds them. Recall@K is for the `ks` and 1.
     """
     every_label, names = number_labels(members.labels)
     rows = np.flatnonzero(every_label != UNLABELLED)
@@ -135,15 +135,16 @@ def evaluate_images(
         if len(rows) > MOST_QUERIES and not exact:
             sampled_from, rows = len(rows), sample_by_label(rows, every_label, count=MOST_QUERIES)
         asked = Labelled(members.vectors[rows], every_label[rows], members.ids[rows])
-    ks = sorted({1, *ks})
-    scores = score_retrieval(asked, gallery, ks=ks, progress=scoring)
-    grouped = None
-    if queries is None:
-        groups = groups or find_groups(members.vectors, every_label, members.group_sources)
-    if queries is None and groups is not None:
+    ks, grouped = sorted({1, *ks}), None
+    groups = None if queries is not None else groups or find_groups(members.vectors, every_label, members.group_sources)
+    times = 1 if groups is None else 2
+    scores = score_retrieval(asked, gallery, ks=ks, progress=lambda done, of: scoring(done, times * of))
+    if groups is not None:
         within = replace(gallery, groups=groups.numbers[every_label != UNLABELLED])
+        with_groups = replace(asked, groups=groups.numbers[rows])
         try:
-            grouped = GroupedScores(groups, score_retrieval(replace(asked, groups=groups.numbers[rows]), within, ks=ks))
+            found = score_retrieval(with_groups, within, ks=ks, progress=lambda done, of: scoring(of + done, 2 * of))
+            grouped = GroupedScores(groups, found)
         except InputError:  # every image has those of its label in its own group
             grouped = GroupedScores(groups, None)
     counts, recall = Counter(scores.labels.tolist()), scores.per_class_recall(1)
