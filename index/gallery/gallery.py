@@ -247,7 +247,7 @@ class Gallery:
 
     def search(
         self,
-        query: AnyQuery,
+        query: "AnyQuery | WordQuery",
         *,
         k: int | None = 10,
         min_score: float | None = None,
@@ -259,16 +259,16 @@ class Gallery:
         """The k members most similar to the query, best first; ties go to the smaller id.
 
         Args:
-            query: words; or an image by path, as bytes, of PIL, as (H, W, 3) uint8 array; or a (D,) float vector.
+            query: words, by `ask_words` if a file is called so; an image by path, as bytes, of PIL, as (H, W, 3) uint8
+                array; or a (D,) float vector.
             k: results at most; None, with `min_score`: all that are similar enough, found exactly.
-            exclude_id: a member that is not returned.
-            where: a filter, such as `"label = 'shoes' AND price < 20"`.
+            exclude_id: a member that is not returned; `where`: a filter, such as `"label = 'shoes' AND price < 20"`.
             rerank: rank the first hundred again by shared neighbours; scores then do not fall any more.
             group_by: a metadata column, `label` or `folder`: of the images with one value only the best is a hit, which
                 has the others as `duplicates`; k counts groups, and images without a value stay alone.
         """
-        words = self.ask_words(query) if isinstance(query, str) and is_text(query) else None
-        found = query if words is None else words.vector
+        query = self.ask_words(query) if isinstance(query, str) and is_text(query) else query
+        words, found = (query, query.vector) if isinstance(query, WordQuery) else (None, query)
         vector = make_vector(found, dim=self.width, open_embedder=lambda: self.embedder)
         where = parse_filter(where) if isinstance(where, str) else where
         if not isinstance(where, Condition | None):

@@ -195,7 +195,7 @@ def _search_by_words(out: Path, photos: Sequence[Path], *, labels: Path, cache: 
     build(None, [labels, numbered], gallery, cache=cache)
     opened, kinds, found = open_gallery(gallery), [path.parent.name for path in photos], list[bool]()
     for kind in sorted(set(kinds)):
-        hits = opened.search(kind.replace("-", " "), k=_NEW, where="source LIKE '%numbered'")
+        hits = opened.search(opened.ask_words(kind.replace("-", " ")), k=_NEW, where="source LIKE '%numbered'")
         found += [kinds[int(Path(hit.path).stem)] == kind for hit in hits]
     return {"asked": len(set(kinds)), "shown": len(found), "right": sum(found), "example": kinds[-1].replace("-", " ")}
 
