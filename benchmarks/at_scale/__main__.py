@@ -74,7 +74,6 @@ def _list_steps(out: Path, photos: Path, model: Path) -> list[tuple[str, Step]]:
         ("search, words", ("search", gallery, "bmw")),
         ("evaluate", ("evaluate", gallery)),
         ("labels issues", ("labels", "issues", gallery)),
-        ("labels issues, again", ("labels", "issues", gallery)),
         ("labels accept", ("labels", "accept", gallery, "--at-least-right", "95%")),
         ("labels certify", ("labels", "certify", gallery, "--at-most", "20%")),
         ("duplicates", ("duplicates", gallery, "--out", out / "duplicates")),
@@ -90,8 +89,9 @@ def _list_steps(out: Path, photos: Path, model: Path) -> list[tuple[str, Step]]:
         ("audit", ("audit", run)),
     ]
     steps: list[tuple[str, Step]] = [(name, partial(_measure, *words)) for name, words in commands]
+    steps.insert(-3, ("views", partial(_visit, gallery, log=out / "serve.log")))
     steps.insert(2, ("new photos", partial(_add_photos, photos)))
-    return [*steps, ("views", partial(_visit, gallery, log=out / "serve.log"))]
+    return steps
 
 
 def _measure(*words: str | Path) -> dict[str, Any]:
