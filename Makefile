@@ -1,6 +1,7 @@
 # make demo   set up, then the whole story offline, on photos that come with it
 # make test   set up, then ruff, mypy, import-linter, eslint and the tests
 # make docs   set up, then the pages of docs/ as a site in site/, with search and no network
+# make pictures   set up, then the pictures of the page anew in docs/pictures/; needs Chromium and RETRIEVAL_SHARED
 # make test-all   all tests: those of `make test`, then (`make test-rest`) browsers, servers, attacks, deep draws and kills of a writer
 # make test-cluster   what talks to a real Milvus server, a Ray cluster and processes of torchrun, which it starts on loopback
 # make dist   wheel and source distribution in dist/, which the slow tests install and run without the clone
@@ -14,7 +15,7 @@ export OMP_WAIT_POLICY := PASSIVE
 unexport PYTHONDONTWRITEBYTECODE
 SEED := $(or $(SEED),$(shell date +%s))
 
-.PHONY: demo test docs dist test-all test-rest test-cluster lint setup clean
+.PHONY: demo test docs pictures dist test-all test-rest test-cluster lint setup clean
 
 demo: $(STAMP)
 	$(BIN)/retrieval demo --out demo-out --no-serve
@@ -25,6 +26,9 @@ test: lint
 docs: $(STAMP)
 	$(BIN)/python -m sphinx -q -W --keep-going -d .sphinx docs site
 	@echo "open site/index.html"
+
+pictures: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.pictures
 
 dist: $(STAMP)
 	rm -rf build dist

@@ -90,6 +90,7 @@ def make_groceries(browser: Browser, work: Path) -> None:
         part = ImageOps.crop(photo.rotate(9, Image.Resampling.BICUBIC), photo.width // 8)
         ImageEnhance.Brightness(part).enhance(1.25).save(edited, quality=90)
     with visiting(browser, gallery) as visit:
+        visit.ask("quality")  # for what a score means
         first = search_by_photo(visit, edited)[0]
         assert visit.ask(f"images/{first}")["path"] == original
         save(shoot(visit), "search-page.jpg")

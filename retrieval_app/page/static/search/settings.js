@@ -28,7 +28,7 @@ export function makeSettings() {
     {class: 'select', id: 'compared'},
     Object.entries(COMPARED).map(([value, named]) => make('option', {value}, named)),
   );
-  const asking = make('label.switch.count.compared', {hidden: true}, 'Find', by);
+  const asking = make('label.switch.count', {hidden: true}, 'Find', by);
   const element = make('section', {class: 'settings', 'aria-label': 'Ranking'}, [
     asking,
     make('div.field', make('label', {for: 'least-score'}, 'Score at least'), slider, words),
