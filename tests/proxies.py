@@ -1,4 +1,4 @@
-"""nginx and Caddy before a server, with a certificate of their own, by the files that docs/deploy.md shows."""
+"""nginx and Caddy before a server, with a certificate of their own, by the files of docs/deploy/."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.documents import ROOT, files_of
+from tests.documents import ROOT
 from tests.serving_server import Answer, ask_on
 
 HOST = "photos.example.org"
@@ -94,14 +94,14 @@ def _fill_in(recipe: str, folder: Path, *, server: int) -> tuple[str, Path]:
 
 
 def read_recipe(name: str) -> str:
-    """A file that the page shows."""
-    return files_of(DOCUMENT)[name]
+    """A file that the page links."""
+    return (ROOT / "docs/deploy" / name).read_text(encoding="utf-8")
 
 
 def put(text: str, *pairs: tuple[str, str]) -> str:
     """A text with some of it replaced, all of which must be in it."""
     for shown, meant in pairs:
-        assert shown in text, f"docs/deploy.md no longer shows {shown!r}"
+        assert shown in text, f"docs/deploy/ no longer has {shown!r}"
         text = text.replace(shown, meant)
     return text
 

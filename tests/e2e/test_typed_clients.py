@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from retrieval_app.commands.cli import main
-from tests.documents import ROOT, commands_in, files_of
+from tests.documents import ROOT, commands_in
 from tests.page_scripts import PAGE, Node, find_node, install_tools
 from tests.retrieval_app.conftest import build_small_gallery
 from tests.serving_server import TOKEN, Server, serve
@@ -52,10 +52,9 @@ def asked(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterato
 def folder(tmp_path_factory: pytest.TempPathFactory, asked: Server) -> Path:
     """What one who reads the page has: its files, which ask the server, a photo, and the server's document."""
     folder = tmp_path_factory.mktemp("reader")
-    for name, text in files_of(PAGE_OF_API).items():
-        (folder / name).write_text(
-            text.replace("http://localhost:7860", asked.url).replace("please-choose-your-own", TOKEN)
-        )
+    for file in (ROOT / "docs/clients").iterdir():
+        text = file.read_text(encoding="utf-8").replace("http://localhost:7860", asked.url)
+        (folder / file.name).write_text(text.replace("please-choose-your-own", TOKEN))
     (folder / "query.jpg").write_bytes((asked.log.parent / "images" / "red" / "0.jpg").read_bytes())
     (folder / "openapi.json").write_bytes(asked.get("/v1/openapi.json").body)
     return folder
