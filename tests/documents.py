@@ -9,6 +9,9 @@ ROOT = Path(__file__).parents[1]
 _FIRST = ("README.md", *(f"docs/{name}.md" for name in ("train", "labels", "index-search", "serve", "api", "python")))
 PAGES = tuple(dict.fromkeys([*(ROOT / name for name in _FIRST), *sorted(ROOT.glob("docs/**/*.md"))]))
 _BLOCK = re.compile(r"(?ms)^(<!-- not run by the tests: .*? -->\n)?```(console|python)\n(.*?)^```")
+_RESULTS = re.compile(r"\]\(([^)#\s]*results/[^)#\s]+\.md)#?([^)\s]*)\)")
+_NUMBER = re.compile(r"(?<![\w.,])\d*(?:[.,]?\d)+")
+_FIGURE = re.compile(r"(?<![\w.,])(?:\d*(?:[.,]\d+)+|\d+(?= ?%| (?:points|images/s|ms|s|MB|GB)\b))")
 _FILE = re.compile(r"(?:#|//) ([\w-]+\.\w+)\n")  # at the head of a block that its reader saves as a file
 
 
@@ -63,7 +66,33 @@ def broken_links(page: Path) -> list[str]:
     return broken
 
 
+def missing_figures(page: Path) -> list[str]:
+    """Figures of rows and sentences that link a results page, or a section of one, but do not stand there."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    missing = []
+    for part in re.split(r"\n\n|\n(?=[|-])|(?<=[.!?])\s+(?=[A-Z*])", text):
+        linked = [section(page.parent / name, at) for name, at in _RESULTS.findall(part)]
+        known = set(_NUMBER.findall("\n".join(linked)))
+        figures = _FIGURE.findall(re.sub(r"`[^`]*`|\]\([^)]*\)", "", part)) if linked else []
+        missing += [f"{figure} in {' '.join(part.split())[:90]}" for figure in figures if figure not in known]
+    return missing
+
+
+def section(page: Path, anchor: str) -> str:
+    """The section of a page below the heading of this name; without one the whole page."""
+    text = page.read_text(encoding="utf-8")
+    for heading in re.finditer(r"(?m)^(#+) (.+)$", text):
+        if slug(heading[2]) == anchor:
+            return re.split(rf"(?m)^#{{1,{len(heading[1])}}} ", text[heading.end() :])[0]
+    return text
+
+
 def anchors(page: Path) -> set[str]:
     """The names by which GitHub and the site link to a page's headings."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+    return {slug(heading) for heading in headings}
+
+
+def slug(heading: str) -> str:
+    """The name of a heading in links."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")

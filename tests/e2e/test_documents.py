@@ -27,7 +27,7 @@ from index.model.embedder import Embedder
 from index.outputs import SEMANTIC
 from retrieval_app.commands.cli import main
 from tests.conftest import draw_image
-from tests.documents import PAGES, ROOT, Step, broken_links, documents, steps_of
+from tests.documents import PAGES, ROOT, Step, broken_links, documents, missing_figures, steps_of
 from tests.models import write_two_output_model
 from tests.photos import KINDS, write_photos
 from tests.serving_server import serve
@@ -202,6 +202,12 @@ class Servers(AbstractContextManager["Servers"]):
 def test_the_links_of_the_documents_lead_somewhere() -> None:
     for page in documents():
         assert broken_links(page) == [], page
+
+
+def test_the_figures_of_the_documents_stand_in_the_results_that_they_link() -> None:
+    for page in documents():
+        if page.parent.name != "results":
+            assert missing_figures(page) == [], page
 
 
 def test_the_site_builds_without_a_warning_and_can_be_searched(tmp_path: Path) -> None:
