@@ -34,8 +34,8 @@ _POLL_S, _WAIT_S = 0.25, 3600
 Step = Callable[[], dict[str, Any]]
 
 
-def main() -> None:
-    options = _parse()
+def main(arguments: list[str] | None = None) -> None:
+    options = _parse(arguments)
     print_machine([options.seed])
     photos = make_photos(options.out / "made", images=options.images, seed=options.seed)
     model = options.model or write_thumbnail_model(options.out / "thumbnail.onnx")
@@ -145,14 +145,14 @@ def _visit(gallery: Path, *, log: Path) -> dict[str, float]:
     return found
 
 
-def _parse() -> argparse.Namespace:
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="Folder of photos, gallery and record.")
     parser.add_argument("--images", type=int, default=225_000)
     parser.add_argument("--model", type=Path, help="ONNX file; default: one that embeds thumbnails.")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", help="Steps with this in their name.")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     options.out = options.out.resolve()
     return options
 
