@@ -17,7 +17,7 @@ def test_everything_can_be_done_with_the_keyboard(visit: Visit, page_gallery: Pa
     box = page.get_by_role("combobox", name="Words or a condition")
     expect(box).to_be_focused()
     page.keyboard.type("shoes")
-    expect(page.get_by_role("heading", name=re.compile("images with this word"))).to_be_visible()
+    expect(page.get_by_role("heading", name=re.compile("have these words"))).to_be_visible()
     page.keyboard.press("Enter")
     expect(box).to_have_value("shoes")
     page.keyboard.press("Escape")
