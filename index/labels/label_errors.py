@@ -45,6 +45,7 @@ TOP_CLASSES = 4  # classes that are kept for each image: its label and three oth
 # An outlier shows none of the classes, so that no confidence is high. Among photos of clothes, four fifths of images of
 # animals and things had a highest confidence below half of the median, one in ten of the photos themselves.
 CLEAR = 0.5
+_THREADS = 4  # that predict at most; each holds some 120 MB
 _LESS = 1 - 1e-9  # greatest probability of a further class, as a multiple of the suggested label's
 _MIN_WEIGHT = 0.05  # weight of a row whose label is certainly wrong
 
@@ -255,8 +256,8 @@ class TwoPasses:
             return rows, by_classes, join_confidences(mean, by_classes)
 
         with (
-            multiplying_workers() as workers,
-            closing(map_ahead(predict, self._classes.blocks(), workers=workers, ahead=workers + 1)) as found,
+            multiplying_workers() as cores,
+            closing(map_ahead(predict, self._classes.blocks(), workers=min(cores, _THREADS), ahead=_THREADS)) as found,
         ):
             for rows, by_classes, confidences in found:
                 yield rows, by_classes, confidences

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from index.arrays import Doubles, normalise_rows
 from index.labels import leave_one_out as module
-from index.labels.leave_one_out import RIDGES, TEMPERATURES, LeaveOneOut
+from index.labels.leave_one_out import RIDGES, TEMPERATURES, LeaveOneOut, find_least
 from tests.conftest import tries
 from tests.index.vector_sources import VectorSource
 
@@ -196,3 +196,14 @@ def test_an_unseen_class_is_predicted_by_a_regression_of_the_other_classes(per_c
         powers = np.exp(judge.temperature * (fitted - fitted.max(axis=1, keepdims=True)))
         powers[:, label] = 0
         np.testing.assert_allclose(found, powers / powers.sum(axis=1, keepdims=True), atol=1e-5)
+
+
+def test_the_least_of_a_loss_that_is_flat_far_from_it_is_found() -> None:
+    asked: list[float] = []
+
+    def loss(value: float) -> float:
+        asked.append(value)
+        return min((value - 3) ** 2, 4.0)
+
+    assert find_least([float(n) for n in range(28)], loss) == (0.0, 3.0)
+    assert len(asked) < 14
