@@ -196,8 +196,7 @@ def duplicates(
     """List the near-duplicates in a gallery, in groups around the image to keep.
 
     Writes FOLDER/duplicates.csv, groups with different labels first: one of those labels is likely wrong. The view
-    Near-duplicates of the page shows them. Images and gallery are not touched. GALLERY may also be images: their
-    gallery is then made beside them, once.
+    Duplicates of the page shows them. GALLERY may also be images: their gallery is then made beside them, once.
 
     With --apply, one image of every group is kept, and the others are dropped from the results; their tags go to the
     kept image, and their label, if it has no label. Groups with different labels stay as they are, and so do bursts:

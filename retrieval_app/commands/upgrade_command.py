@@ -6,7 +6,7 @@ import os
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 import click
@@ -28,6 +28,9 @@ from index.errors import InputError
 from index.text import printable_path, valid_text
 from index.writing.build_config import BuildConfig
 from retrieval_app.commands.report_commands import step_bars
+
+if TYPE_CHECKING:
+    from index.model.contract import ModelContract
 
 _NICE = 10  # so that a server on this machine goes first
 
@@ -78,11 +81,14 @@ def upgrade(
 
     config, model = build_config(BuildConfig, options), find_named_model(model)
     if preview is not None:
+        from index.model.contract import find_contract
+        from index.writing.workspace import find_model
         from retrieval_app.comparing.upgrade_preview import format_preview, preview_upgrade
 
         with step_bars() as progress:
             found = preview_upgrade(gallery, model, count=preview, workers=config.workers, progress=progress)
-        emit(found, as_json=as_json, text=format_preview(found))
+        found["lost"] = _list_lost(find_contract(find_model(gallery)), find_contract(model))
+        emit(found, as_json=as_json, text="\n".join([format_preview(found), *found["lost"]]))
         return
     from index.writing.upgrading import upgrade_gallery
 
@@ -110,6 +116,18 @@ def _go_back(gallery: Path, *, as_json: bool) -> None:
     emit(asdict(report), as_json=as_json, text=describe_repair(report, gallery=gallery))
 
 
+def _list_lost(before: ModelContract | None, after: ModelContract | None) -> list[str]:
+    """What only the former model can."""
+    lost = []
+    if before is not None and before.text is not None and (after is None or after.text is None):
+        lost.append("the former model has a text tower; words are searched without one")
+    if before is not None and before.copy_dim and not (after is not None and after.copy_dim):
+        lost.append(
+            "the former model has an output for copies; searches by copy and copies as near-duplicates need one"
+        )
+    return lost
+
+
 def _list_notes(gallery: Path) -> list[str]:
     """What was chosen for the former model, or what only that one can."""
     from index.catalog.rows import CLUSTERS_SETTING
@@ -119,13 +137,10 @@ def _list_notes(gallery: Path) -> list[str]:
     from index.versions.versions import former_version, versions_folder
     from retrieval_app.review.review_store import ReviewStore
 
-    notes, opened = [], Gallery.open(gallery)
+    notes, opened = list[str](), Gallery.open(gallery)
     former, after = former_version(gallery, current=opened.version), opened.embedder.contract
     before = None if former is None else find_contract(versions_folder(gallery) / former / MODEL_NAME)
-    if before is not None and before.text is not None and after.text is None:
-        notes.append("the former model had a text tower; words are now searched without one")
-    if before is not None and before.copy_dim and not after.copy_dim:
-        notes.append("the former model had an output for copies; searches by copy need one")
+    notes += _list_lost(before, after)
     with opened.catalog() as catalog:
         threshold, near = catalog.setting("min_similarity"), catalog.setting("dedup") == "near"
         if near and threshold not in (None, "null"):

@@ -245,7 +245,7 @@ def write_duplicates(
     if bursts:
         groups_are = "group is a burst" if bursts == 1 else "groups are bursts"
         lines.append(f"{bursts:,} {groups_are}: different shots of one scene, by perceptual hashes")
-    lines.append(f"written to {printable_path(str(out / TABLE_NAME))}; the view Near-duplicates of the page shows them")
+    lines.append(f"written to {printable_path(str(out / TABLE_NAME))}; the view Duplicates of the page shows them")
     return document, "\n".join(lines)
 
 

@@ -148,8 +148,20 @@ def set_labels(
     source: DecisionSource = "person" if condition is None else "rule"
     if drop:
         return change_images(folder, partial(drop_images, source=source), what="drop-images", ids=ids, where=condition)
+    if label is None and condition is not None:
+        ids, condition = _find_also_left_out(folder, condition), None
     change = partial(set_label, label=label, source=source)
     return change_images(folder, change, what="set-labels", ids=ids, where=condition, label=label)
+
+
+def _find_also_left_out(folder: Path, where: Condition) -> list[int]:
+    """Ids of the members that a filter keeps, and of images that are dropped or set aside."""
+    gallery = Gallery.open(folder)
+    with gallery.catalog() as catalog:
+        found = np.intersect1d(catalog.matching_ids(where, status=None), gallery.without_decisions.ids).tolist()
+    if not found:
+        raise InputError("no image meets the condition")
+    return found
 
 
 def change_images(

@@ -157,6 +157,10 @@ def test_commands_and_python_do_the_same_and_a_server_shows_it(bulk: TestClient,
     assert count(bulk, "label IS NULL") == 4
     assert run("labels", "set", gallery, "--where", "label IS NULL", "--drop") == "4 images dropped\n"
     assert count(bulk, "label IS NULL") == 0
+    assert set_labels(served, None, where="label IS NULL") == 4  # takes back what was dropped, too
+    assert count(bulk, "label IS NULL") == 4
+    bulk.post("/v1/labels/undo", json={})
+    assert count(bulk, "label IS NULL") == 0
     bulk.post("/v1/labels/undo", json={})
     assert count(bulk, "label IS NULL") == 4
     assert run("tags", "add", gallery, "few", "--where", "id >= 0", "--sample", "diverse:5") == "5 images tagged few\n"
@@ -165,6 +169,6 @@ def test_commands_and_python_do_the_same_and_a_server_shows_it(bulk: TestClient,
     assert run("tags", "remove", gallery, "few") == "few taken from 5 images\n"
     assert Gallery.open(served).decided.marked.tags == {}
     logged = [line["what"] for line in read_log(served) if line["who"] == "the command line"]
-    assert logged == ["set-labels", "set-labels", "drop-images", "add-tag", "remove-tag"]
+    assert logged == ["set-labels", "set-labels", "drop-images", "set-labels", "add-tag", "remove-tag"]
     with pytest.raises(InputError, match="name the images either by ids or by a condition"):
         set_labels(served, "x")
