@@ -320,6 +320,8 @@ def _bring_back(source: Path, moved: Path | None, *, sha256: str) -> str | None:
     if moved is None or not moved.is_file():
         return None if os.path.lexists(source) else "it is neither there nor where it was moved to"
     if not os.path.lexists(source):
+        if hash_file(moved) != sha256:
+            return f"another file is there now; it stays as {printable_path(moved)}"
         _make_folder(source.parent)
         move_file(moved, source)
     elif not _are_two(source, moved) or not source.is_file() or not sha256 == hash_file(source) == hash_file(moved):

@@ -82,7 +82,11 @@ def test_moved_images_come_back_and_replace_nothing(tmp_path: Path, tiny_model: 
     assert snapshot(photos) == before
     assert (photos / "red" / "copy.jpg").stat().st_mtime_ns == times
     assert len(move(tmp_path / "g", out, *COPIES).files) == 3  # a second time
-    assert undo_moves(out / JOURNAL) == (3, [])
+    (out / "red" / "copy.jpg").write_bytes(b"another one")
+    assert {name for name, _ in undo_moves(out / JOURNAL)[1]} == {str(photos / "red" / "copy.jpg")}
+    assert not (photos / "red" / "copy.jpg").exists()
+    (out / "red" / "copy.jpg").write_bytes(before["red/copy.jpg"])
+    assert undo_moves(out / JOURNAL) == (1, [])
 
 
 def test_what_must_stay_says_why(tmp_path: Path, tiny_model: Path, photos: Path) -> None:
