@@ -289,9 +289,9 @@ def undo_moves(journal: Path, *, progress: Progress = no_progress) -> tuple[int,
 
     Nothing is replaced, and files that are back already stay, so that it can be run again.
     """
-    entries = list(_read_journal(journal))
+    entries, staying = _read_journal(journal)
     trash = _list_trash([Path(entry["from"]) for entry in entries if entry["to"] is None])
-    restored, staying = 0, list[Staying]()
+    restored = 0
     for number, entry in enumerate(reversed(entries), start=1):
         source, moved = Path(entry["from"]), None if entry["to"] is None else journal.parent / entry["to"]
         was_gone = not os.path.lexists(source)
@@ -331,7 +331,9 @@ def _bring_back(source: Path, moved: Path | None, *, sha256: str) -> str | None:
     return None
 
 
-def _read_journal(path: Path) -> Iterator[dict[str, Any]]:
+def _read_journal(path: Path) -> tuple[list[dict[str, Any]], list[Staying]]:
+    """The moves that a journal lists, and its lines that cannot be read; a file with no other lines is refused."""
+    entries, unread = list[dict[str, Any]](), list[int]()
     with reading(path):
         lines = path.read_bytes().split(b"\n")[:-1]  # without one that a kill cut off
     for number, line in enumerate(lines, start=1):
@@ -342,10 +344,14 @@ def _read_journal(path: Path) -> Iterator[dict[str, Any]]:
             is_valid = is_valid and isinstance(entry["sha256"], str) and isinstance(entry["size_bytes"], int)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             is_valid = False
-        if not is_valid:
-            problem = f"expected a list of moved images, {JOURNAL}, as the command that moved them wrote it"
-            raise InputError(problem, at=path, where=f"line {number}")
-        yield entry
+        if is_valid:
+            entries.append(entry)
+        else:
+            unread.append(number)
+    if unread and not entries:
+        problem = f"expected a list of moved images, {JOURNAL}, as the command that moved them wrote it"
+        raise InputError(problem, at=path, where=f"line {unread[0]}")
+    return entries, [(printable_path(path), f"line {number} cannot be read") for number in unread]
 
 
 def _list_trash(sources: Collection[Path]) -> dict[int, list[Path]]:

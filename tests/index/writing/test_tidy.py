@@ -86,7 +86,12 @@ def test_moved_images_come_back_and_replace_nothing(tmp_path: Path, tiny_model: 
     assert {name for name, _ in undo_moves(out / JOURNAL)[1]} == {str(photos / "red" / "copy.jpg")}
     assert not (photos / "red" / "copy.jpg").exists()
     (out / "red" / "copy.jpg").write_bytes(before["red/copy.jpg"])
-    assert undo_moves(out / JOURNAL) == (1, [])
+    damaged = (out / JOURNAL).read_bytes().split(b"\n")
+    damaged[1:1] = [b"\0" * 9, b'{"from": "/a", "to": "../b", "sha256": "0", "size_bytes": 1}']
+    (out / JOURNAL).write_bytes(b"\n".join(damaged))
+    restored, staying = undo_moves(out / JOURNAL)
+    assert (restored, [reason for _, reason in staying]) == (1, [f"line {n} cannot be read" for n in (2, 3)])
+    assert snapshot(photos) == before
 
 
 def test_what_must_stay_says_why(tmp_path: Path, tiny_model: Path, photos: Path) -> None:
