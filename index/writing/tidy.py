@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from index.catalog.rows import CatalogRow
 from index.durable import NO_LINKS, hash_file, replacing, sync_path
-from index.errors import ImageError, InputError, missing_imports_as_dependency_errors, reading
+from index.errors import ImageError, InputError, RetrievalError, missing_imports_as_dependency_errors, reading
 from index.gallery.gallery import Gallery
 from index.items import Place
 from index.labels.decided_labels import read_label_probabilities
@@ -154,7 +154,8 @@ def _refuse(row: CatalogRow, place: Place, uploads: int | None) -> str | None:
 def move_images(moves: Moves, *, folder: Path | None, journal: Path, progress: Progress = no_progress) -> Moves:
     """Move files to a folder, or without one to the trash; returns the moves that were made and all that stays.
 
-    The bytes of each file and of its kept copies are checked just before. A full disk stops with an InputError.
+    The bytes of each file and of its kept copies are checked just before. A full disk stops with an InputError. Where
+    `progress` raises a RetrievalError, the remaining files stay, and its text is the reason.
     """
     trash: Callable[[Path], object] | None = None
     if folder is None:
@@ -179,7 +180,11 @@ def move_images(moves: Moves, *, folder: Path | None, journal: Path, progress: P
                 done.append(move)
             else:
                 staying.append((move.place.name, problem))
-            progress(number, len(moves.files))
+            try:
+                progress(number, len(moves.files))
+            except RetrievalError as error:
+                staying += [(left.place.name, str(error)) for left in moves.files[number:]]
+                break
     return Moves(tuple(done), tuple(staying))
 
 

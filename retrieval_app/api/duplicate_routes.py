@@ -16,7 +16,7 @@ from index.gallery.gallery import Gallery
 from index.labels.decisions import DuplicateDecision, ImageRef
 from index.labels.issues import LabelIssues
 from index.progress import Progress
-from index.text import printable_path, valid_text
+from index.text import count_images, printable_path, valid_text
 from index.writing.tidy import JOURNAL, Moves, check_folder_of_moves, move_images, plan_moves, undo_command
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
 from retrieval_app.api.gallery_routes import COMPUTING, Failed, send_unready
@@ -398,7 +398,8 @@ def _move(moves: Moves, folder: Path, progress: Progress) -> Outcome:
     journal = folder / JOURNAL
     done = move_images(moves, folder=folder, journal=journal, progress=progress)
     result = {"images": len(done.files), "staying": done.reasons, "undo": undo_command(journal)}
-    return f"{done.describe()} moved to {printable_path(folder)}", result
+    staying = [f"{count_images(count)} not moved: {reason}" for reason, count in done.reasons.items()]
+    return "; ".join([f"{done.describe()} moved to {printable_path(folder)}", *staying]), result
 
 
 @router.get("/leaks", **responses(LeakList, 409))

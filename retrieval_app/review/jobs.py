@@ -88,7 +88,8 @@ class Jobs:
     """The changes of one gallery, for any number of threads.
 
     A job that fails or is cancelled leaves the gallery as it was; a failed add keeps its image, and an update its
-    embeddings. A change waits for other processes that write the gallery. Of jobs that are over, the last are kept.
+    embeddings. A move that is called off between two files is done: its result says which files stay. A change waits
+    for other processes that write the gallery. Of jobs that are over, the last are kept.
 
     Jobs call `on_change` when there is a new version, before they count as done; `open_gallery` gives the served one.
     """
@@ -227,10 +228,12 @@ class Jobs:
             logger.error("a change of %s failed", printable_path(self._path), exc_info=error)
 
     def _take(self) -> list[Job]:
-        """Next job, now running, with the following jobs of the same kind."""
+        """Next job, now running, with the following jobs of the same kind; moves go alone."""
         with self._lock:
             waiting = self._select(WAITING)
             taken = list(takewhile(lambda job: job.kind == waiting[0].kind, waiting))
+            if taken and taken[0].kind == MOVE:
+                del taken[1:]  # an error would run those before it again
             self._update(taken, state=RUNNING, message="running")
         return taken
 
@@ -272,7 +275,7 @@ class Jobs:
         if self._cancel_requested(jobs):
             raise CancelledError("the job was cancelled")
         if time.monotonic() > self._end_at:
-            raise _StoppedError(_STOPPED_ADDING if jobs[0].kind == ADD else _STOPPED_RUNNING)
+            raise _StoppedError({ADD: _STOPPED_ADDING, MOVE: _STOPPED}.get(jobs[0].kind, _STOPPED_RUNNING))
         self._update(jobs, state=RUNNING, message=words)
 
     def _forget(self, jobs: Sequence[Job]) -> None:

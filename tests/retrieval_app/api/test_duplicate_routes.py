@@ -6,6 +6,7 @@ import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from fastapi.testclient import TestClient
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.gallery.gallery import Gallery
 from index.labels.decisions import PRESENT, Mark, name_group, tag_field
+from index.writing import tidy
 from index.writing.build import build_gallery, update_gallery
 from retrieval_app.api.security.access import Access
 from retrieval_app.commands.cli import main
@@ -255,11 +257,45 @@ def test_dropped_copies_are_moved_where_the_server_and_the_visitor_may(
         assert before.keys() == set(images.parent.rglob("*.*"))
         assert client.post("/v1/duplicates/move", json={"count": 3}).status_code == 409
         job = client.post("/v1/duplicates/move", json={"count": 2}).json()["job"]
-        while (now := client.get(f"/v1/jobs/{job}").json())["state"] in ("waiting", "running"):
-            time.sleep(0.05)
+        now = finish(client, job)
         assert (now["state"], now["result"]["images"]) == ("done", 2)
     assert not small.exists()
     update_gallery(gallery, config=SMALL)
     assert listed(gallery)["pair1.png"] == ("red", ("best",))  # which came from the file that left
+    assert main(shlex.split(now["result"]["undo"])[1:]) == 0
+    assert before == {path: path.read_bytes() for path in images.parent.rglob("*.*")}
+
+
+def finish(client: TestClient, job: str) -> dict[str, Any]:
+    """A job, once it is over."""
+    while (now := client.get(f"/v1/jobs/{job}").json())["state"] in ("waiting", "running"):
+        time.sleep(0.05)
+    return dict(now)
+
+
+def test_a_move_that_is_cancelled_says_what_it_has_moved(
+    gallery: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_moved, goes_on, move_file = Event(), Event(), tidy.move_file
+
+    def move(source: Path, target: Path) -> None:
+        move_file(source, target)
+        is_moved.set()
+        assert goes_on.wait(30)
+
+    monkeypatch.setattr(tidy, "move_file", move)
+    before = {path: path.read_bytes() for path in images.parent.rglob("*.*")}
+    with serve(gallery, access=Access(token=TOKEN, writable=True, disk_changes=tmp_path / "moved")) as client:
+        client.headers["Authorization"] = f"Bearer {TOKEN}"
+        wait_for(client, "/v1/duplicates")
+        first = client.post("/v1/duplicates/move", json={"count": 2}).json()["job"]
+        assert is_moved.wait(30)
+        client.delete(f"/v1/jobs/{first}")
+        goes_on.set()
+        now = finish(client, first)
+    assert (now["state"], now["result"]["images"]) == ("done", 1)
+    assert now["result"]["staying"] == {"the job was cancelled": 1}
+    assert "not moved: the job was cancelled" in now["message"]
+    assert len(before.keys() - set(images.parent.rglob("*.*"))) == 1
     assert main(shlex.split(now["result"]["undo"])[1:]) == 0
     assert before == {path: path.read_bytes() for path in images.parent.rglob("*.*")}
