@@ -182,6 +182,10 @@ class ListSource(LocalSource):
     reach = Reach.ANYWHERE
     suffixes: ClassVar[tuple[str, ...]] = (".txt", ".lst")
 
+    def find_paths(self) -> Iterator[str]:
+        """The absolute normal paths of the lines."""
+        return (absolute_below(self.root, name) for name in read_lines(self.location))
+
     def find_files(self) -> Iterator[FoundItem]:
         """In the list's order; a path that is listed twice counts once."""
         root = self.root
@@ -191,8 +195,7 @@ class ListSource(LocalSource):
         def is_walked(path: str) -> bool:
             return bool(walked) and not walked.isdisjoint((*folders_above(path), os.path.abspath(os.sep)))
 
-        for name in read_lines(self.location):
-            path = absolute_below(root, name)
+        for path in self.find_paths():
             if path in named or is_walked(path):
                 continue
             for item in find_below(path, root=root):

@@ -26,7 +26,7 @@ from index.labels.decided_labels import read_label_probabilities
 from index.labels.decisions import DROP
 from index.paths import names_no_parent
 from index.progress import Progress, no_progress
-from index.sources.local_source import GlobSource, find_folder_around, matches_pattern
+from index.sources.local_source import GlobSource, ListSource, find_folder_around, matches_pattern
 from index.sources.reading import read_indexed
 from index.text import count_images, printable_path, show_bytes
 
@@ -84,6 +84,11 @@ def check_folder_of_moves(folder: Path, gallery: Gallery, moves: Moves) -> None:
         elif isinstance(source, GlobSource):
             parts = source.location.split("/")
             if any(matches_pattern(str(real / move.below), parts) for move in moves.files):
+                around = Path(source.location)
+        elif isinstance(source, ListSource) and source.is_there():
+            listed = {os.path.realpath(path) if os.path.isdir(path) else path for path in source.find_paths()}
+            targets = (real, *(real / move.below for move in moves.files))
+            if any(not listed.isdisjoint(map(str, (target, *target.parents))) for target in targets):
                 around = Path(source.location)
     if around is not None:
         advice = "moved images would be indexed again: choose a folder beside it"

@@ -209,6 +209,19 @@ def test_the_command_only_shows_and_refuses_folders_of_images(tmp_path: Path, ti
     for folder, is_refused in ((photos / "out", True), (tmp_path / "out", False)):
         answer = invoke(index_group, "tidy", tmp_path / "h", "--dropped", "--move-to", folder)
         assert ("would be indexed again" in str(answer.exception)) is is_refused
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists" / "some.txt").write_text(f"../photos/blue\n{photos}/red/0.jpg")
+    build_gallery(model_path=tiny_model, sources=[tmp_path / "lists" / "some.txt"], out=tmp_path / "i", config=SMALL)
+    run(["labels", "set", tmp_path / "i", "--where", "path LIKE '%blue/1.png'", "--drop"])
+    (tmp_path / "link").symlink_to(photos)
+    for folder, is_refused in (
+        (photos / "blue" / "out", True),
+        (tmp_path / "link" / "blue", True),
+        (photos / "red", False),
+    ):
+        answer = invoke(index_group, "tidy", tmp_path / "i", "--dropped", "--move-to", folder)
+        assert ("would be indexed again" in str(answer.exception)) is is_refused
+    assert "1 image" in answer.stdout
     assert snapshot(photos) == before
     journal = tmp_path / "foreign.jsonl"
     entry = {"from": str(tmp_path / "new"), "to": "../photos/red/0.jpg", "sha256": "0" * 64, "size_bytes": 1}
