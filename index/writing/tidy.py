@@ -39,6 +39,7 @@ Staying = tuple[str, str]
 class Move:
     """An image file to move to the path `below` a folder, while the places of its kept copies have their bytes."""
 
+    id: int
     place: Place
     below: str
     size_bytes: int
@@ -88,8 +89,8 @@ def check_folder_of_moves(folder: Path, gallery: Gallery, moves: Moves) -> None:
         elif isinstance(source, ListSource) and source.is_there():
             listed = {os.path.realpath(path) if os.path.isdir(path) else path for path in source.find_paths()}
             targets = (real, *(real / move.below for move in moves.files))
-            if any(not listed.isdisjoint(map(str, (target, *target.parents))) for target in targets):
-                around = Path(source.location)
+            if named := {str(one) for target in targets for one in (target, *target.parents)} & listed:
+                around = Path(min(named))
     if around is not None:
         advice = "moved images would be indexed again: choose a folder beside it"
         raise InputError(f"lies inside or around {printable_path(around)}, where images are; {advice}", at=folder)
@@ -127,7 +128,7 @@ def plan_moves(gallery: Gallery, wanted: Mapping[int, Collection[int]]) -> Moves
             staying.append((printable_path(os.path.join(root, row.path)), problem))
             continue
         below = os.path.join(os.path.basename(root) if several else "", row.path.lstrip("/"))
-        moves.append(Move(places[number], below, row.size_bytes, tuple(places[one] for one in kept)))
+        moves.append(Move(number, places[number], below, row.size_bytes, tuple(places[one] for one in kept)))
     return Moves(tuple(moves), tuple(staying))
 
 

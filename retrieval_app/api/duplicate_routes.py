@@ -58,6 +58,7 @@ from retrieval_app.review.places import hide_folders
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.review.subjects import find_subjects
 from retrieval_app.serving.live_gallery import Snapshot
+from retrieval_app.serving.search_engine import Engine
 
 router = make_router("review")
 _LISTED = 1000  # leaks of an answer
@@ -385,7 +386,7 @@ async def move_copies(context: Context, body: MoveCopies) -> Any:
             if chosen.decisions:
                 _decide_by_rule(context, body, chosen)
             keep_inherited(context.engine.open_decided(), context.review, wanted, by=context.visitor.name)
-            job = context.jobs.move(partial(_move, moves, folder), client=context.client).id
+            job = context.jobs.move(partial(_move, moves, folder, context.engine), client=context.client).id
             context.log("move-copies", job=job, count=len(moves.files))
         examples = [valid_text(move.below) for move in moves.files[:_EXAMPLES]]
         counts = {"images": len(moves.files), "size_bytes": moves.size_bytes, "staying": moves.reasons}
@@ -394,8 +395,13 @@ async def move_copies(context: Context, body: MoveCopies) -> Any:
     return await context.engine.look_up(run)
 
 
-def _move(moves: Moves, folder: Path, progress: Progress) -> Outcome:
-    journal = folder / JOURNAL
+def _move(planned: Moves, folder: Path, engine: Engine, progress: Progress) -> Outcome:
+    """Move what the decisions of now drop: people may have decided while the job waited."""
+    gallery, journal = engine.open_decided(), folder / JOURNAL
+    redundant = find_redundant(gallery)
+    now = plan_moves(gallery, {move.id: redundant[move.id] for move in planned.files if move.id in redundant})
+    kept = [(move.place.name, "it is no longer dropped") for move in planned.files if move.id not in redundant]
+    moves = Moves(now.files, (*planned.staying, *kept, *now.staying))
     done = move_images(moves, folder=folder, journal=journal, progress=progress)
     result = {"images": len(done.files), "staying": done.reasons, "undo": undo_command(journal)}
     staying = [f"{count_images(count)} not moved: {reason}" for reason, count in done.reasons.items()]

@@ -78,11 +78,11 @@ def choose_kept(
     return RuleOutcome(decisions, dropped, differing, left_bursts, unmatched)
 
 
-def find_redundant(gallery: Gallery, chosen: RuleOutcome) -> dict[int, tuple[int, ...]]:
+def find_redundant(gallery: Gallery, chosen: RuleOutcome | None = None) -> dict[int, tuple[int, ...]]:
     """Ids of near-duplicates that decisions drop, or that a rule would, with those of the kept images of each."""
     copies = gallery.annotations.dropped_copies.items()
     found = {number: tuple(one.image_id for one in kept) for number, (_, kept) in copies if kept}
-    for decision in chosen.decisions:
+    for decision in () if chosen is None else chosen.decisions:
         for image in decision.images:
             found.pop(image.image_id, None)
             if image.image_id not in decision.keep:

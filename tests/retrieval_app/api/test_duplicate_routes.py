@@ -273,7 +273,7 @@ def finish(client: TestClient, job: str) -> dict[str, Any]:
     return dict(now)
 
 
-def test_a_move_that_is_cancelled_says_what_it_has_moved(
+def test_moves_are_cancelled_between_files_and_follow_later_decisions(
     gallery: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_moved, goes_on, move_file = Event(), Event(), tidy.move_file
@@ -290,9 +290,13 @@ def test_a_move_that_is_cancelled_says_what_it_has_moved(
         wait_for(client, "/v1/duplicates")
         first = client.post("/v1/duplicates/move", json={"count": 2}).json()["job"]
         assert is_moved.wait(30)
+        second = client.post("/v1/duplicates/move", json={"count": 1}).json()["job"]
         client.delete(f"/v1/jobs/{first}")
+        client.post("/v1/duplicates/undo")
         goes_on.set()
-        now = finish(client, first)
+        now, later = finish(client, first), finish(client, second)
+    assert (later["state"], later["result"]["images"]) == ("done", 0)
+    assert later["result"]["staying"] == {"it is not there any more": 1, "it is no longer dropped": 1}
     assert (now["state"], now["result"]["images"]) == ("done", 1)
     assert now["result"]["staying"] == {"the job was cancelled": 1}
     assert "not moved: the job was cancelled" in now["message"]
