@@ -16,10 +16,11 @@ import pytest
 
 from index.errors import GalleryError, ImageError, InputError, UnknownImageError
 from index.gallery.gallery import Gallery
+from index.progress import Progress
 from index.versions.gallery_identity import lock_gallery
 from index.writing.build import build_gallery, update_gallery
 from retrieval_app.review.activity_log import ActivityLog, Client, read_log
-from retrieval_app.review.jobs import Job, JobOverError, Jobs, UnknownJobError
+from retrieval_app.review.jobs import Job, JobOverError, Jobs, Outcome, UnknownJobError
 from retrieval_app.serving.errors import BusyError
 from tests.conftest import draw_folder, draw_image
 from tests.retrieval_app.review.conftest import build, ids_by_path
@@ -306,6 +307,21 @@ def test_one_of_several_cancelled(shop: Shop, block: Callable[[], None], monkeyp
     assert [job.state for job in shop.wait(*jobs)] == ["done", "cancelled", "done"]
     assert shop.announced == ["000002", "000003"]  # all of them in one version
     assert shop.open().count == 6 + 1 + 2
+
+
+def test_a_move_runs_once_whatever_the_next_one_does(shop: Shop, block: Callable[[], None]) -> None:
+    def move(progress: Progress) -> Outcome:
+        moves.append(progress)
+        if len(moves) == 2:
+            raise InputError("the disk is full")
+        return "moved", {"images": 1}
+
+    moves: list[Progress] = []
+    block()
+    jobs = [shop.jobs.move(move) for _ in range(2)]
+    shop.gate.set()
+    assert [job.state for job in shop.wait(*jobs)] == ["done", "failed"]
+    assert len(moves) == 2
 
 
 def test_updates_that_wait_are_one(shop: Shop, block: Callable[[], None]) -> None:
