@@ -22,10 +22,13 @@ from index.writing.build import build_gallery
 from retrieval_app.commands.cli import main
 from tests.chromium import open_chromium
 from tests.firefox import open_firefox
+from tests.index.galleries import change_catalog
 
 pytestmark = pytest.mark.browser
 PHOTOS = Path(__file__).parents[2] / "retrieval_app/demo/photos.tar"
 HOSTILE = ("</script><script>document.title='hacked'</script>", "../../../etc", "turned \u202e round", "'\" OR 1=1 --")
+OTHER_LENSES = """UPDATE images SET metadata = json_set(metadata, '$.lens', json(iif(id % 3, '""', '[35,50]')))
+    WHERE json_extract(metadata, '$.lens') IS NULL"""
 ABOUT = "# Our *shop*\n\n<script>alert(1)</script> [x](javascript:alert(1)) ![y](https://example.org/y.png)\n"
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 SEARCH = """async ([bytes, query]) => {
@@ -58,16 +61,24 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Published]:
     photos = sorted(folder.rglob("*.jpg"))
     with (folder / "photos.csv").open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
-        rows.writerow(["path", "label", "price", "</script>", "taken"])
+        rows.writerow(["path", "label", "price", "</script>", "taken", "lens"])
         for number, path in enumerate(photos[::2]):
             label = HOSTILE[number] if number < len(HOSTILE) else path.parent.name
             taken = f"202{number % 4}-0{1 + number % 9}-01T12:00:00" if number % 5 else ""
-            rows.writerow([path, label, number % 7 or "", "<b>bold</b>", taken])
+            rows.writerow([path, label, number % 7 or "", "<b>bold</b>", taken, "35 mm" if number % 2 else ""])
     build_gallery(model_path=find_builtin(), sources=[folder / "photos.csv"], out=folder / "gallery")
+    change_catalog(folder / "gallery", OTHER_LENSES)
     (folder / "about.md").write_text(ABOUT)
     site = folder / "web/below/site"
     site.parent.mkdir(parents=True)
-    named = ["--include", "label,price,</script>,taken", "--about", str(folder / "about.md"), "--licence", "CC0 <b>"]
+    named = [
+        "--include",
+        "label,price,</script>,taken,lens",
+        "--about",
+        str(folder / "about.md"),
+        "--licence",
+        "CC0 <b>",
+    ]
     assert main(["publish", str(folder / "gallery"), "--out", str(site), "--title", HOSTILE[0], *named]) == 0
     handler = partial(QuietHandler, directory=str(folder / "web"))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -157,8 +168,11 @@ def test_hits_and_conditions_are_those_of_the_server(page: Page, published: Publ
         newest = catalog.sorted_ids(parse_order("-taken")).tolist()
     assert [image["id"] for image in page.evaluate(SEARCH, [None, {"sort": "-taken"}])] == newest
     content = base64.b64encode(photos[0].read_bytes()).decode()
-    grouped = page.evaluate(SEARCH, [content, {"k": 5, "group_by": "label"}])
-    assert [hit["id"] for hit in grouped[:2]] == [hit.id for hit in gallery.search(photos[0], k=2, group_by="label")]
+    for column in ("label", "lens"):  # of lenses some are empty, and some are lists
+        grouped = page.evaluate(SEARCH, [content, {"k": 500, "group_by": column}])
+        want = gallery.search(photos[0], k=500, group_by=column)
+        assert [hit["id"] for hit in grouped[:2]] == [hit.id for hit in want[:2]]
+        assert len(grouped) == len(want), column
 
 
 @pytest.mark.parametrize("browser", ["chromium"], indirect=True)  # this Firefox reads modules of files

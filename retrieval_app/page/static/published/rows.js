@@ -68,9 +68,12 @@ export class Rows {
 
   /** The value by which images are in one group; nothing of those alone. @param {string} name */
   group(name) {
-    if (name !== 'folder') return this.#read(name);
-    const path = this.#read('path');
-    return row => path(row).replace(/[^/]*$/, '');
+    const read = this.#read(name === 'folder' ? 'path' : name);
+    return row => {
+      const value = name === 'folder' ? read(row)?.replace(/[^/]*$/, '') : read(row);
+      if (value === null || value === '') return undefined;
+      return typeof value === 'object' ? JSON.stringify(value) : value;
+    };
   }
 
   /** Rows by a column, those without it last. @param {number[]} list @param {string} order `taken`, or `-taken` for the newest first */
