@@ -2,7 +2,8 @@
 
 RetrievalError                    anything a user can cause and fix; the command line prints it, exit 1
 ├── InputError                    a path, file or option that cannot be used as given
-│   └── UnknownImageError         an id that no member of a gallery has
+│   ├── UnknownImageError         an id that no member of a gallery has
+│   └── ListChangedError          a page of a list after an image that is gone
 ├── ImageError                    one image that cannot be used; `reason` is a short stable code
 ├── ModelFileError                an ONNX file without a valid contract, or not the expected one
 ├── GalleryError                  a gallery folder that is missing, unfinished or locked
@@ -86,6 +87,10 @@ class UnknownImageError(InputError):
 
     def __init__(self, image_id: int, *, gallery: str) -> None:
         super().__init__(f"no image {image_id} in gallery {gallery}")
+
+
+class ListChangedError(InputError):
+    """A page of a list is asked for that follows an image which is gone."""
 
 
 class ImageError(RetrievalError):

@@ -18,7 +18,7 @@ from index.arrays import Ids, Mask
 from index.catalog.decided_rows import NOTHING_DECIDED, DecidedRows, overlay_rows
 from index.catalog.rows import COLUMNS, CatalogRow, make_row
 from index.catalog.source_places import PLACES_SETTING, find_file_beside, find_places
-from index.errors import GalleryDamagedError, GalleryError, InputError
+from index.errors import GalleryDamagedError, GalleryError, InputError, ListChangedError
 from index.filters.condition import TAG, Column, Condition, IsNull, Order
 from index.filters.condition import list_columns as list_condition_columns
 from index.filters.known_names import check_names
@@ -227,7 +227,8 @@ class Catalog:
     ) -> Ids:
         """(N,) int64 ids of rows by a column, those without it last, then by id; of one status or any.
 
-        `after` is the id that the first one follows; the list begins anew where that is not in it.
+        `after` is the id that the first one follows, whether or not the filter still keeps it; from below 1 the list
+        begins. A ListChangedError where it is the id of no row.
         """
         column, sign = order
         self._check_names(IsNull(column))
@@ -235,12 +236,19 @@ class Catalog:
         kept = every if where is None else self.find_matching(where, status=status)
         value, direction = write_operand(column), "DESC" if sign == "-" else "ASC"
         query = compose(
-            f"SELECT id FROM images WHERE id IN ({{}}) ORDER BY {{}} {direction} NULLS LAST, id", kept, value
+            f"SELECT id FROM images WHERE id IN (SELECT {after:d} UNION ALL {{}}) "
+            f"ORDER BY {{}} {direction} NULLS LAST, id",
+            kept,
+            value,
         )
         rows = self._connection.execute(query.text, query.values)
         ids = np.fromiter(chain.from_iterable(rows), dtype=np.int64)
+        if after < 1:
+            return ids
         before = np.flatnonzero(ids == after)
-        return ids[before[0] + 1 :] if len(before) else ids
+        if not len(before):
+            raise ListChangedError(f"the list has changed: image {after} is no longer in the gallery; begin again")
+        return ids[before[0] + 1 :]
 
     def find_matching(self, where: Condition, *, status: str | None = "indexed") -> Sql:
         """A query for `id` of the rows that a filter keeps; else as `matching_ids`."""

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import compile_path
 from starlette.types import Receive, Scope, Send
 
-from index.errors import GalleryError, ImageError, InputError, RetrievalError, UnknownImageError
+from index.errors import GalleryError, ImageError, InputError, ListChangedError, RetrievalError, UnknownImageError
 from index.images.image_files import REASONS
 from index.text import printable_path
 from retrieval_app.api.headers import SECURITY_HEADERS
@@ -71,6 +71,7 @@ _EXPECTED: tuple[tuple[type[RetrievalError], int, str | None, str | None, int | 
     (DecidedSinceError, 409, None, "step", None),
     (SelectionChangedError, 409, None, "count", None),
     (ReviewError, 409, "review_unusable", None, None),
+    (ListChangedError, 409, None, "after", None),
     (UnknownImageError, 404, None, "image_id", None),
     (ImageError, 422, "bad_image", None, None),
     (InputError, 422, None, None, None),

@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 from index.catalog.decided_rows import DROPPED, SET_ASIDE
 from index.errors import ImageError, InputError, UnknownImageError
 from index.filters.condition import Condition
-from index.filters.parser import parse_order
+from index.filters.parser import parse_order, write_column
 from index.gallery.gallery import Gallery
 from index.measures import Measures
 from index.network.remote_store import has_time
@@ -155,11 +155,13 @@ def _format_time(mtime_ns: int) -> str | None:
         return None
 
 
-@router.get("/images", **responses(ImageList))
+@router.get("/images", **responses(ImageList, 409))
 async def list_images(context: Context, page: Annotated[ImagePage, Query()]) -> dict[str, Any]:
     """List images that fulfil the condition, in the order of their ids; or some of them at random."""
     snapshot, folders = context.snapshot, context.folders
     where = read_condition(page.where, page.text, folders=folders)
+    if page.sort is not None:
+        read_condition(f"{write_column(parse_order(page.sort)[0])} IS NULL", None, folders=folders)
     read = context.engine.run if where is None and page.sort is None else context.engine.look_up
     listed = await read(_read_page, snapshot.gallery, where, page=page, folders=folders)
     return {"version": snapshot.version, **listed}

@@ -123,5 +123,6 @@ def test_a_list_is_sorted_page_by_page_and_found_by_words(tmp_path: Path, tiny_m
     assert (first, page("--sort=-taken", "--after", after)) == (["b.jpg", "a.jpg"], (["c.jpg"], None))
     assert page("--sort", "taken")[0] == ["a.jpg", "b.jpg", "c.jpg"]
     assert page("--sort", "path", "--where", "taken >= 2023-01-01")[0] == ["b.jpg"]
-    assert invoke(index_group, "list", gallery, "--sort", "takn").exit_code == 1
+    for options in (("--sort", "takn"), ("--sort", "taken", "--after", 999)):
+        assert invoke(index_group, "list", gallery, *options).exit_code == 1
     assert [hit.path for hit in Gallery.open(gallery).search("beach")] == ["b.jpg"]

@@ -46,6 +46,11 @@ def test_images_are_sorted_filtered_and_counted_by_time(client: TestClient) -> N
     first, after = _list(client, sort="-taken", limit=2)
     assert first == ["1.jpg", "2.jpg"]
     assert _list(client, sort="-taken", after=after) == (["0.jpg", "3.jpg", "4.jpg"], None)
+    # Photo 1 follows photo 2 by its time, though the condition does not keep photo 2.
+    third = client.get("/v1/images", params={"where": "path = '2.jpg'"}).json()["images"][0]["id"]
+    assert _list(client, sort="taken", where="path != '2.jpg'", after=third) == (["1.jpg", "4.jpg"], None)
+    gone = client.get("/v1/images", params={"sort": "taken", "after": 999})
+    assert (gone.status_code, gone.json()["error"]["field"]) == (409, "after")
     assert _list(client, sort="taken", where="taken >= 2021-03 AND taken < 2023-01-01") == (["0.jpg", "2.jpg"], None)
     assert list(_count(client).items()) == [("2023", 1), ("2021", 2), ("2019", 1)]
     assert _count(client, where="taken > 2020-01-01") == {"2023-12": 1, "2021-03": 2}

@@ -132,6 +132,8 @@ def test_no_condition_of_a_stranger_tries_folders_out(stranger: TestClient) -> N
     for group_by, status in (("source", 422), ("metadata.path", 422), ("nothing", 422), ("folder", 200)):
         asked = stranger.post("/v1/search", json={"queries": [{"text": "red"}], "group_by": group_by})
         assert asked.status_code == status, group_by
+        if group_by != "folder":
+            assert stranger.get("/v1/images", params={"sort": f"-{group_by}"}).status_code == status, group_by
     totals = [stranger.get("/v1/images", params={"text": word}).json()["total"] for word in (PLACE, "red/", "noted")]
     assert totals[0] == 0 < min(totals[1:])
     where = {"where": f"path LIKE '%{PLACE}%'"}
