@@ -50,7 +50,8 @@ def read_labelled(gallery: Gallery, duplicates: DuplicateReport) -> CheckedImage
     with gallery.catalog() as catalog:
         stated = catalog.read_numbers(P_RIGHT)
     p_right = np.array([stated.get(number, np.nan) for number in ids.tolist()], dtype=np.float64).clip(0, 1)
-    return CheckedImages(vectors, labels, ids, duplicates.groups_of(ids), p_right, tuple(names))
+    groups, copies = duplicates.groups_of(ids), duplicates.copies_of(ids)
+    return CheckedImages(vectors, labels, ids, groups, p_right, tuple(names), copies)
 
 
 def apply_decisions(

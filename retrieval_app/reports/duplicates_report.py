@@ -82,8 +82,12 @@ class DuplicateGroup:
 
     def is_burst(self, images: Iterable[GroupedImage]) -> bool:
         """Whether some images look like other shots of the scene (docs/results/labels.md#copies-and-bursts)."""
-        others = (image for image in images if image.sha256 != self.kept.sha256)
-        return any(image.hash_distance is None or image.hash_distance > MAX_HASH_DISTANCE for image in others)
+        return any(map(self.is_other_shot, images))
+
+    def is_other_shot(self, image: GroupedImage) -> bool:
+        """Whether an image looks like another shot of the kept image's scene, not like a copy."""
+        is_alike = image.hash_distance is not None and image.hash_distance <= MAX_HASH_DISTANCE
+        return image.sha256 != self.kept.sha256 and not is_alike
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,11 @@ class DuplicateReport:
     def groups_of(self, image_ids: Ids) -> Ids:
         """(n,) int64 group number of each of (n,) ids."""
         return np.array([self.kept_for.get(number, number) for number in image_ids.tolist()], dtype=np.int64)
+
+    def copies_of(self, image_ids: Ids) -> Ids:
+        """(n,) int64 as `groups_of`, where other shots of the scene are alone."""
+        shots = [one.id for group in self.groups for one in group.duplicates if group.is_other_shot(one)]
+        return np.where(np.isin(image_ids, shots), image_ids, self.groups_of(image_ids))
 
     @property
     def differing(self) -> int:
