@@ -12,7 +12,8 @@ from index.catalog.rows import REMOVED, SKIPPED_IF
 from index.errors import MissingDependencyError, RetrievalError
 from index.labels.decided_labels import read_current_catalog
 from index.network.remote_store import has_time
-from index.sources.local_source import FileSource, FolderSource, GlobSource, ListSource
+from index.paths import below
+from index.sources.local_source import FileSource, FolderSource, GlobSource, ListSource, matches_pattern
 from index.sources.source import ImageSource
 from index.text import printable_path
 from index.writing.build_config import WatchConfig
@@ -22,6 +23,11 @@ _LOOK_S = 0.25  # between two looks at what has to be done
 _RECENT_S = 600.0  # after its last change a file may still be written, or copied with an old time
 _RETRY_S, _OLD_RETRY_S, _MOST_RETRY_S = 5.0, 3600.0, 86_400.0  # delays: the first, that of old files, the longest
 _LIMITS = Path("/proc/sys/fs/inotify")
+_TREES = (FolderSource, GlobSource)  # everything below their root is watched
+_NOTICED = (*_TREES, FileSource, ListSource)
+
+_Watched = dict[ImageSource, tuple[int, int] | None]
+"""Sources, each with the device and inode of its root: another folder there has to be watched anew."""
 
 FailedItem = tuple[int, int, int]
 """Id, size and modification time of a skipped item."""
@@ -89,31 +95,46 @@ def watch_gallery(
 
     A failed update, of a disk that is not mounted for instance, is said once, and tried again with the next scan.
     """
-    places = _find_noticed(gallery, config=config, say=say)
+    said, own = set[str](), os.path.realpath(gallery)
+
+    def say_once(message: str) -> None:
+        if message not in said:
+            said.add(message)
+            say(message)
+
+    watched = _find_watched(gallery, config=config, say=say_once)
     schedule, retries = Schedule(config, now=time.monotonic()), Retries()
     retry_all, urgent_at, problem = True, math.inf, ""
-    with closing(_listen(places, pause_s=config.scan_every, say=say)) as looks:
-        for has_changed in looks:
-            now = time.monotonic()
-            if has_changed:
-                schedule.change(now)
-            if not schedule.is_due(now, has_retries=now >= urgent_at):
-                continue
-            schedule.begin()
-            try:
-                report = update(None if retry_all else retries.due(now))
-                failed = _read_failed(gallery)
-            except (RetrievalError, OSError) as error:
-                if str(error) != problem:
-                    say(f"not updated, the next scan tries again: {error}")
-                problem, retries, retry_all = str(error), Retries(), True
-            else:
-                problem, retry_all = "", False
-                retries.record(failed, now=time.monotonic(), clock_s=time.time())
-                if report.changed:
-                    yield report
-            urgent_at = retries.find_urgent(below_s=config.scan_every)
-            schedule.end(time.monotonic())
+    while True:
+        is_fresh, is_lost = True, False
+        with closing(_listen(list(watched), pause_s=config.scan_every, say=say_once)) as looks:
+            for paths in looks:
+                now = time.monotonic()
+                is_lost |= any(source.root in paths for source in watched)  # removed, and perhaps made again
+                if any(_tells_of(path, source, own=own) for path in paths for source in watched):
+                    schedule.change(now)
+                if not (is_fresh or schedule.is_due(now, has_retries=now >= urgent_at)):
+                    continue
+                schedule.begin()
+                try:
+                    current = _find_watched(gallery, config=config, say=say_once)
+                    if not is_fresh and (is_lost or current != watched):
+                        watched = current
+                        break  # watch them first, then update: no change is missed in between
+                    is_fresh = False
+                    report = update(None if retry_all else retries.due(now))
+                    failed = _read_failed(gallery)
+                except (RetrievalError, OSError) as error:
+                    if str(error) != problem:
+                        say(f"not updated, the next scan tries again: {error}")
+                    problem, retries, retry_all = str(error), Retries(), True
+                else:
+                    problem, retry_all = "", False
+                    retries.record(failed, now=time.monotonic(), clock_s=time.time())
+                    if report.changed:
+                        yield report
+                urgent_at = retries.find_urgent(below_s=config.scan_every)
+                schedule.end(time.monotonic())
 
 
 def _read_failed(gallery: Path) -> list[FailedItem]:
@@ -123,61 +144,90 @@ def _read_failed(gallery: Path) -> list[FailedItem]:
         return [(row.id, row.size_bytes, row.mtime_ns) for row in skipped if row.reason not in kept_out]
 
 
-def _find_noticed(gallery: Path, *, config: WatchConfig, say: Callable[[str], None]) -> list[str]:
-    """The folders and files to take notices of; says which sources are scanned alone."""
+def _find_watched(gallery: Path, *, config: WatchConfig, say: Callable[[str], None]) -> _Watched:
+    """The sources to take notices of; says which are scanned alone."""
     with read_current_catalog(gallery) as catalog:
         added = catalog.added_source()  # whose images the server adds itself
         sources = [source for number, source in catalog.sources().items() if number != added]
-    noticed = [_find_place(source) if config.notices else None for source in sources]
-    scanned = [source for source, place in zip(sources, noticed, strict=True) if place is None]
-    if scanned:
+    noticed = [source for source in sources if config.notices and isinstance(source, _NOTICED)]
+    watched: _Watched = {source: _identify(source.root) for source in noticed}
+    if scanned := [source for source in sources if source not in noticed]:
         named = ", ".join(printable_path(source.location) for source in scanned)
         say(f"{named}: without notices; scanned every {config.scan_every:g} seconds")
-    return [place for place in noticed if place is not None]
+    return watched
 
 
-def _find_place(source: ImageSource) -> str | None:
-    if isinstance(source, FolderSource | GlobSource):
-        return source.root
-    return source.location if isinstance(source, FileSource | ListSource) else None
+def _identify(folder: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(folder)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
-def _listen(places: Sequence[str], *, pause_s: float, say: Callable[[str], None]) -> Generator[bool, None, None]:
-    """Whether something has changed, several times a second, without end; always False where there are no notices."""
-    said = set[str]()
-    while places:
+def _tells_of(path: str, source: ImageSource, *, own: str) -> bool:
+    """Whether a notice of a path may be of a source's items; never below the gallery's own folder."""
+    root = source.root
+    if path == root or not isinstance(source, _TREES):
+        return path in (root, source.location)
+    if _is_below(path, own) and not _is_below(root, own):
+        return False
+    if not isinstance(source, GlobSource):
+        return _is_below(path, root)
+    name, parts = below(root, path), Path(below(root, source.location)).parts
+    fixed = parts[: parts.index("**")] if "**" in parts else parts
+    return _is_below(path, root) and (
+        matches_pattern(name, parts)
+        or (not os.path.isfile(path) and matches_pattern(name, fixed[: name.count("/") + 1]))  # a folder, or gone
+    )
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or below(folder, path) != path
+
+
+def _listen(
+    sources: Sequence[ImageSource], *, pause_s: float, say: Callable[[str], None]
+) -> Generator[set[str], None, None]:
+    """The paths that have changed, several times a second, without end; none where there are no notices."""
+    while sources:
         try:
-            yield from _take_notices(places)
+            yield from _take_notices(sources)
         except MissingDependencyError as error:
             say(f"scanned every {pause_s:g} seconds; {error}")
             break
         except (OSError, RuntimeError) as error:  # watchfiles' own error is a RuntimeError
-            problem = _explain(error)
-            if problem not in said:
-                said.add(problem)
-                say(f"{problem}; until then scanned every {pause_s:g} seconds")
+            say(f"{_explain(error)}; until then scanned every {pause_s:g} seconds")
         until = time.monotonic() + pause_s
         while time.monotonic() < until:
             time.sleep(_LOOK_S)
-            yield False
+            yield set()
     while True:
-        yield False
+        yield set()
         time.sleep(_LOOK_S)
 
 
-def _take_notices(places: Sequence[str]) -> Iterator[bool]:
+def _take_notices(sources: Sequence[ImageSource]) -> Iterator[set[str]]:
+    """Notices of all below folders, and of a single file by its folder, which knows when another takes its place."""
     try:
         from watchfiles import watch
     except ModuleNotFoundError as error:
         purpose = "a notice of every change"
         raise MissingDependencyError(package="watchfiles", extra="watch", purpose=purpose) from error
-    places = [place for place in places if os.path.exists(place)] or places
+    sources = [source for source in sources if os.path.exists(source.root)] or sources
+    trees = {source.root for source in sources if isinstance(source, _TREES)}
+    folders = {source.root for source in sources if not isinstance(source, _TREES)}
     look_ms = round(1000 * _LOOK_S)
     options: dict[str, Any] = {"debounce": look_ms, "step": look_ms, "rust_timeout": look_ms, "yield_on_timeout": True}
-    try:
-        yield from map(bool, watch(*places, watch_filter=None, ignore_permission_denied=False, **options))
-    except PermissionError:  # of one folder; the other way, which leaves it out, would not tell of the system's limit
-        yield from map(bool, watch(*places, watch_filter=None, ignore_permission_denied=True, **options))
+    for is_lenient in (False, True):  # leaves out folders without permission, but would not tell of the system's limit
+        options |= {"watch_filter": None, "ignore_permission_denied": is_lenient}
+        try:
+            watches = [watch(*roots, recursive=roots is trees, **options) for roots in (trees, folders) if roots]
+            for looks in zip(*watches, strict=True):
+                yield {path for changes in looks for _, path in changes}
+        except PermissionError:
+            if is_lenient:
+                raise
 
 
 def _explain(error: Exception) -> str:

@@ -67,12 +67,16 @@ def _watching(options: ServeOptions) -> Iterator[None]:
     def supervise(gallery: Path) -> None:
         command = [*_WATCH, str(gallery.absolute()), "--until-eof", *flags]
         while not ended.is_set():
-            with subprocess.Popen(  # in a session of its own, without the terminal's signals
-                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment, start_new_session=True
-            ) as running[gallery]:
-                status = running[gallery].wait()
+            try:
+                with subprocess.Popen(  # in a session of its own, without the terminal's signals
+                    command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment, start_new_session=True
+                ) as running[gallery]:
+                    status = running[gallery].wait()
+                problem = f"watching ended with status {status}"
+            except OSError as error:  # too little memory, or too many open files, for now
+                problem = f"watching could not begin: {error}"
             if not ended.is_set():
-                logger.error("%s: watching ended with status %d; it begins again", printable_path(gallery), status)
+                logger.error("%s: %s; it begins again", printable_path(gallery), problem)
                 ended.wait(_PAUSE_S)
 
     galleries = [served.path for served in options.galleries if options.watch]

@@ -1,18 +1,21 @@
 """Watching: when it updates, what it tries again, and what it says where there are no notices."""
 
 import os
+import shutil
 import sys
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from index.gallery.gallery import Gallery
-from index.writing.build import update_gallery
+from index.writing.build import add_to_gallery, update_gallery
 from index.writing.build_config import WatchConfig
 from index.writing.publishing import BuildReport
 from index.writing.watching import Retries, Schedule, watch_gallery
-from tests.conftest import draw_folder
+from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import SMALL, build, rows
 
 _S = 1_000_000_000  # nanoseconds
@@ -91,3 +94,73 @@ def test_without_the_package_of_notices_it_says_so_and_scans(
     assert len(said) == 1
     assert "scanned every 300 seconds" in said[0]
     assert "retrieval-app[watch]" in said[0]
+
+
+def watch(gallery: Path, update: Callable[[], BuildReport], *steps: Callable[[], object]) -> list[float]:
+    """Do a step after each update; seconds from each to the update that follows."""
+    waits, done, left = list[float](), time.monotonic(), list(steps)
+
+    def update_once(_: Sequence[int] | None) -> BuildReport:
+        nonlocal done
+        waits.append(time.monotonic() - done)
+        if not left:
+            raise KeyboardInterrupt
+        report = update()
+        left.pop(0)()
+        done = time.monotonic()
+        return report
+
+    config = WatchConfig(scan_every=20, quiet_s=0.1)
+    with pytest.raises(KeyboardInterrupt):
+        list(watch_gallery(gallery, update=update_once, config=config, say=lambda _: None))
+    return waits[1:]
+
+
+def test_a_pattern_is_updated_neither_for_the_gallery_below_it_nor_for_other_files(
+    tmp_path: Path, tiny_model: Path
+) -> None:
+    images = draw_folder(tmp_path / "images", per_class=2)
+    gallery, new = images / "red/gallery", images / "red/new.jpg"
+    build(images / "red/*.jpg", gallery, tiny_model)
+
+    def write_others() -> None:
+        for name in ("gallery/other.jpg", "other.txt", "gone.txt"):
+            (images / "red" / name).write_bytes(b"other")
+        (images / "red/gone.txt").unlink()
+        threading.Timer(1.5, draw_image((9, 9, 9), seed=1).save, [new]).start()
+
+    waits = watch(
+        gallery, lambda: update_gallery(gallery, config=SMALL), write_others, lambda: new.rename(images / "gone.jpg")
+    )
+    assert waits[0] > 1.4
+    assert waits[1] < 10
+
+
+def test_a_folder_that_is_made_again_or_late_a_replaced_list_and_a_new_source_are_watched(
+    tmp_path: Path, tiny_model: Path
+) -> None:
+    images, gallery, listed = draw_folder(tmp_path / "images", per_class=2), tmp_path / "gallery", tmp_path / "list.txt"
+    other = draw_folder(tmp_path / "other", per_class=1)
+    listed.write_text("other/red/0.jpg\n")
+    report = build(images, gallery, tiny_model)
+    add_to_gallery(gallery, sources=[listed], config=SMALL)
+    images.rename(tmp_path / "unmounted")
+
+    def replace_list() -> None:
+        (tmp_path / "draft").write_text(listed.read_text() * 2)
+        (tmp_path / "draft").replace(listed)
+
+    def mount_and_add() -> None:
+        (tmp_path / "unmounted").rename(images)
+        add_to_gallery(gallery, sources=[other], config=SMALL)
+        replace_list()
+
+    def make_again() -> None:
+        shutil.rmtree(images)
+        draw_folder(images, per_class=1)
+
+    def drop(folder: Path) -> None:
+        draw_image((9, 9, 9), seed=1).save(folder / "new.png")
+
+    steps = (mount_and_add, lambda: drop(other), make_again, lambda: drop(images), replace_list)
+    assert max(watch(gallery, lambda: report, *steps)) < 10

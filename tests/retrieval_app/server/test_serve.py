@@ -21,7 +21,8 @@ from retrieval_app.commands import serve_arguments
 from retrieval_app.commands.serve_arguments import choose_token
 from retrieval_app.commands.serve_command import serve
 from retrieval_app.server.options import ServeOptions
-from retrieval_app.server.serve import choose_shown, listen, serve_gallery, write_url
+from retrieval_app.server.serve import _watching, choose_shown, listen, serve_gallery, write_url
+from tests.waiting import wait_for
 
 SERVE = """
 import sys
@@ -184,3 +185,17 @@ def test_a_new_token_is_shown_once(monkeypatch: pytest.MonkeyPatch, capfd: pytes
     os.close(leader)
     assert re.findall(r"\b[0-9a-f]{32}\b", told) == [token]
     assert capfd.readouterr() == ("", "")
+
+
+def test_watching_begins_again_after_its_process_could_not_begin(
+    small_gallery: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    program = tmp_path / "watch"
+    monkeypatch.setattr("retrieval_app.server.serve._WATCH", (str(program),))
+    monkeypatch.setattr("retrieval_app.server.serve._PAUSE_S", 0.05)
+    with _watching(ServeOptions.of(small_gallery, watch=True)):
+        wait_for(lambda: "watching could not begin" in caplog.text)
+        (tmp_path / "draft").write_text(f"#!/bin/sh\ntouch {tmp_path}/begun\n")
+        (tmp_path / "draft").chmod(0o700)
+        (tmp_path / "draft").rename(program)
+        wait_for(lambda: (tmp_path / "begun").exists())
