@@ -196,7 +196,7 @@ def _listen(
         except MissingDependencyError as error:
             say(f"scanned every {pause_s:g} seconds; {error}")
             break
-        except (OSError, RuntimeError) as error:  # watchfiles' own error is a RuntimeError
+        except (OSError, RuntimeError, UnicodeError) as error:  # watchfiles' own, and a path that is not UTF-8
             say(f"{_explain(error)}; until then scanned every {pause_s:g} seconds")
         until = time.monotonic() + pause_s
         while time.monotonic() < until:
