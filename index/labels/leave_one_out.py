@@ -157,12 +157,12 @@ class LeaveOneOut:
             return loss
 
         grid = list(TEMPERATURES)
-        while True:
-            loss, best = find_least(grid, find_loss)
-            beyond = beyond_grid(best, grid, most=_MOST_TEMPERATURE)
-            if beyond is None:
-                return loss, best
+        loss, best = find_least(grid, find_loss)
+        while (beyond := beyond_grid(best, grid, most=_MOST_TEMPERATURE)) is not None:
             grid = sorted([*grid, beyond])
+            if (further := find_loss(beyond)) < loss:
+                loss, best = further, beyond
+        return loss, best
 
     def _solve(self, ridge: float) -> None:
         mean_variance = float(self._variances.sum()) / self._width

@@ -11,6 +11,7 @@ approach to false discovery rates", 2002).
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +41,9 @@ _EPSILON = 1e-6
 
 _ROWS_AT_ONCE = 4096
 
+Top: TypeAlias = tuple[Ids, Doubles]
+"""(B, k) positions of the highest values of rows, and these."""
+
 
 def count_simulated(images: int) -> int:
     """Number of wrong labels to simulate for each image."""
@@ -61,20 +65,20 @@ def draw_labels(labels: Labels, *, each: int) -> Labels:
     return labels[np.random.default_rng(0).integers(len(labels), size=(len(labels), each))]
 
 
-def score_labels(confidences: Floats, labels: Labels) -> Doubles:
+def score_labels(confidences: Floats, labels: Labels, top: Top | None = None) -> Doubles:
     """(B, k) scores of labels: log p(y) - 1/4 log of the highest p(c) over c other than y, of (B, C) confidences.
 
-    The lower, the more probably wrong.
+    The lower, the more probably wrong. `top` is what `choose_top` gives of the two highest; None computes it.
     """
     own = np.take_along_axis(confidences, labels, axis=1)
-    first, second = np.split(choose_top(confidences, count=2)[1], 2, axis=1)
+    first, second = np.split((top or choose_top(confidences, count=2))[1], 2, axis=1)
     other = np.where(own >= first, second, first)
     return np.asarray(
         np.log(np.maximum(own, _EPSILON, dtype=np.float64)) - np.log(np.maximum(other, _EPSILON, dtype=np.float64)) / 4
     )
 
 
-def choose_top(values: Floats | Doubles, *, count: int) -> tuple[Ids, Doubles]:
+def choose_top(values: Floats | Doubles, *, count: int) -> Top:
     """(B, k) positions of the highest of (B, C) values, the best first, of equal ones the first; and these."""
     left, lines = values.copy(), np.arange(len(values))
     positions = np.empty((len(values), min(count, values.shape[1])), dtype=np.int64)
@@ -108,14 +112,14 @@ class LabelScores:
 
     def add(self, rows: Ids, confidences: Floats) -> None:
         """Score the labels of (B,) rows, of which these are the (B, C) float32 confidences."""
-        labels = self._labels[rows, None]
-        self.given[rows] = score_labels(confidences, labels)[:, 0]
+        labels, top = self._labels[rows, None], choose_top(confidences, count=2)
+        self.given[rows] = score_labels(confidences, labels, top)[:, 0]
         self.own[rows] = np.take_along_axis(confidences, labels, axis=1)[:, 0]
-        self.highest[rows] = confidences.max(axis=1)
+        self.highest[rows] = top[1][:, 0]
         if not self._wrong.shape[1]:
             return
-        self._of_wrong[rows] = score_labels(confidences, self._wrong[rows])
-        self._of_drawn[rows] = score_labels(confidences, self._drawn[rows])
+        self._of_wrong[rows] = score_labels(confidences, self._wrong[rows], top)
+        self._of_drawn[rows] = score_labels(confidences, self._drawn[rows], top)
         ranked = np.flatnonzero(rows % self._stride == 0)
         thirds, rows = self._rank(confidences[ranked]), rows[ranked]
         for found, some in zip(self._thirds, (labels[ranked], self._wrong[rows]), strict=False):

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from index.arrays import Doubles, Floats, Ids, Labels
-from index.labels.simulated_noise import SIMULATED, ErrorCalibration, choose_top, draw_labels, score_labels
+from index.labels.simulated_noise import SIMULATED, ErrorCalibration, Top, choose_top, draw_labels, score_labels
 
 _BINS = 24  # number of bins of suggestions by confidence, with equally many simulated labels
 _NONE_SHARES = np.linspace(0, 1, 101)
@@ -18,10 +18,13 @@ _PRIOR = 2.0  # the prior of the share of wrong labels whose image shows no clas
 _EPSILON = 1e-9
 
 
-def suggest_labels(confidences: Floats, labels: Labels) -> tuple[Labels, Floats]:
-    """(B, k) most confident other labels than the (B, k) given, and that confidence among all others, 0..1."""
+def suggest_labels(confidences: Floats, labels: Labels, top: Top | None = None) -> tuple[Labels, Floats]:
+    """(B, k) most confident other labels than the (B, k) given, and that confidence among all others, 0..1.
+
+    `top` is what `choose_top` gives of the two highest confidences; None computes it.
+    """
     rows = np.arange(len(labels))[:, None]
-    first, second = np.split(choose_top(confidences, count=2)[0], 2, axis=1)
+    first, second = np.split((top or choose_top(confidences, count=2))[0], 2, axis=1)
     suggested = np.where(first == labels, second, first)
     left = 1 - confidences[rows, labels]
     return suggested, (confidences[rows, suggested] / np.maximum(left, _EPSILON)).clip(max=1)
@@ -40,18 +43,18 @@ class SuggestionScores:
 
     def add(self, rows: Ids, confidences: Floats, unseen: Floats, is_unseen: Ids) -> None:
         """Suggestions of (B,) rows by (B, C) confidences; `unseen` (b, C), at `is_unseen`, know no row of the label."""
-        labels, wrong = self.labels[rows], self._wrong[rows]
-        suggested, sure = suggest_labels(confidences, labels[:, None])
+        labels, wrong, top = self.labels[rows], self._wrong[rows], choose_top(confidences, count=2)
+        suggested, sure = suggest_labels(confidences, labels[:, None], top)
         self.suggested[rows], self.confidences[rows] = suggested[:, 0], sure[:, 0]
         if not wrong.shape[1]:
             return
-        suggested, self._shown[rows] = suggest_labels(confidences, wrong)
+        suggested, self._shown[rows] = suggest_labels(confidences, wrong, top)
         self._is_found[rows] = suggested == labels[:, None]
-        self._scores[rows] = score_labels(confidences, wrong)
+        self._scores[rows] = score_labels(confidences, wrong, top)
         if len(is_unseen):
-            positions = rows[is_unseen]
-            self._unseen[positions] = suggest_labels(unseen, wrong[is_unseen])[1]
-            self._unseen_scores[positions] = score_labels(unseen, wrong[is_unseen])
+            positions, top = rows[is_unseen], choose_top(unseen, count=2)
+            self._unseen[positions] = suggest_labels(unseen, wrong[is_unseen], top)[1]
+            self._unseen_scores[positions] = score_labels(unseen, wrong[is_unseen], top)
 
     def calibrate(self, first: ErrorCalibration, p_error: Doubles, *, found: ErrorCalibration) -> ErrorCalibration:
         """`found` with the probabilities of suggestions, given (N,) p_error and the calibration of the `first` pass.
