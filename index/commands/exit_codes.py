@@ -12,11 +12,7 @@ from index.errors import RetrievalError, missing_imports_as_dependency_errors
 from index.telemetry import switch_off_telemetry
 
 INTERRUPTED = 130
-_TELLING = (
-    "index.vectors.ann_building",
-    "export",
-    "training.backbone",
-)  # loggers that say what long work without a bar does
+_TELLING = ("index.vectors.ann_building", "export", "training.backbone")  # loggers of long work without a bar
 RESUME = "what was done is kept: run the same command again with --resume to go on"
 
 

@@ -37,7 +37,7 @@ class CheckedImages:
     groups: Ids  # (N,); images of one group are near-duplicates
     p_right: Doubles  # (N,) as of `find_label_errors`; labels that a person has decided, at 1, are not issues
     names: tuple[str, ...]
-    copies: Ids | None = None  # (N,); of images of one group with different labels at most one keeps its own; `groups`
+    copies: Ids  # (N,) as `groups`, where other shots of a scene are alone: they are no reason to drop an image
 
     def take(self, rows: Ids) -> "CheckedImages":
         """Images of (n,) ascending rows, with the names of their own labels only."""
@@ -46,8 +46,8 @@ class CheckedImages:
         labels = np.where(labels == UNLABELLED, UNLABELLED, np.searchsorted(used, labels))
         names = tuple(self.names[number] for number in used.tolist())
         vectors = self.vectors if len(rows) == len(self.labels) else self.vectors[rows]
-        copies = None if self.copies is None else self.copies[rows]
-        return CheckedImages(vectors, labels, self.ids[rows], self.groups[rows], self.p_right[rows], names, copies)
+        by_row = (self.ids[rows], self.groups[rows], self.p_right[rows])
+        return CheckedImages(vectors, labels, *by_row, names, self.copies[rows])
 
     def describe_near(self, nearest: Nearest, position: int) -> tuple[tuple[int, float], ...]:
         """(id, score) of the nearest images of a query."""

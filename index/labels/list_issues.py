@@ -77,8 +77,7 @@ def list_label_issues(
     is_open = own.p_right != 1
     split = find_split_classes(own.vectors, labels, own.groups, count=len(names))
     kinds = IssueKinds(errors, labels, own.groups, count=len(names), split=split)
-    copies = own.groups if own.copies is None else own.copies
-    verdicts, _ = give_verdicts(errors, labels, groups=copies, rare=kinds.rare_class, decided=~is_open)
+    verdicts, _ = give_verdicts(errors, labels, groups=own.copies, rare=kinds.rare_class, decided=~is_open)
     errors = replace(errors, p_error=np.where(can_be_checked & is_open, errors.p_error, 0.0))
     is_listed = (errors.p_error >= MIN_P_ERROR) | ((kinds.conflicting_duplicates | split) & is_open)
     order = np.lexsort((errors.own, -errors.p_error))  # ties: the least confident first

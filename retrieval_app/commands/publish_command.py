@@ -15,6 +15,7 @@ from index.text import count_images, printable_path, show_bytes
 if TYPE_CHECKING:
     from index.filters.condition import Condition
     from retrieval_app.publish.catalogue import Choice
+    from retrieval_app.publish.publish import PublishReport
 
 _MOST_SHOWN = 5
 
@@ -101,19 +102,7 @@ def publish(
             with_map=with_map,
             steps=lambda name: begin(name, unit="images" if name == THUMBNAILS else "steps"),
         )
-    changed = f"{report.written:,} files written, {report.removed:,} old ones removed"
-    lines = [
-        f"{report.out}: {count_images(report.images)}, {show_bytes(report.total_bytes)}; {changed}",
-        f"a visitor loads about {show_bytes(report.first_screen_bytes)} for the first screen, "
-        f"{show_bytes(report.first_search_bytes)} for the first search, and {show_bytes(report.first_photo_bytes)} for "
-        "the first search with a photo",
-    ]
-    for path in report.left_out[:_MOST_SHOWN]:
-        lines.append(f"left out, as it cannot be read: {path}")
-    if len(report.left_out) > _MOST_SHOWN:
-        lines.append(f"left out in all: {len(report.left_out):,}; --json lists them")
-    lines.append(f"look at it: python -m http.server --directory {report.out}")
-    emit(asdict(report), as_json=as_json, text="\n".join(lines))
+    emit(asdict(report), as_json=as_json, text=_describe_report(report))
 
 
 def _describe(choice: Choice, thumbnail_size: int, preview_size: int | None) -> str:
@@ -126,3 +115,19 @@ def _describe(choice: Choice, thumbnail_size: int, preview_size: int | None) -> 
     public = ", ".join(map(printable_path, [*images, "vectors", "the model", *choice.own, *choice.metadata]))
     hidden = ", ".join(map(printable_path, choice.hidden[:20]))
     return f"Public: {public}\nNot public: {hidden}{', …' if len(choice.hidden) > 20 else ''}, EXIF, dropped images"
+
+
+def _describe_report(report: PublishReport) -> str:
+    changed = f"{report.written:,} files written, {report.removed:,} old ones removed"
+    lines = [
+        f"{report.out}: {count_images(report.images)}, {show_bytes(report.total_bytes)}; {changed}",
+        f"a visitor loads about {show_bytes(report.first_screen_bytes)} for the first screen, "
+        f"{show_bytes(report.first_search_bytes)} for the first search, and {show_bytes(report.first_photo_bytes)} for "
+        "the first search with a photo",
+    ]
+    for path in report.left_out[:_MOST_SHOWN]:
+        lines.append(f"left out, as it cannot be read: {path}")
+    if len(report.left_out) > _MOST_SHOWN:
+        lines.append(f"left out in all: {len(report.left_out):,}; --json lists them")
+    lines.append(f"look at it: python -m http.server --directory {report.out}")
+    return "\n".join(lines)

@@ -69,7 +69,7 @@ def audit_labels(
     features = load(run.load_backbone(), progress=partial(progress, "features"))
     duplicates = find_duplicates(features, labels, hashes=[image.sha256 for image in images])
     groups = duplicates.groups
-    labelled = CheckedImages(features, labels, np.arange(len(images)), groups, p_right, tuple(names))
+    labelled = CheckedImages(features, labels, np.arange(len(images)), groups, p_right, tuple(names), groups)
     errors, features = _find_errors(run, labelled, load=load, progress=progress)
     kinds = IssueKinds(errors, labels, groups, count=len(names))
     verdicts, _ = give_verdicts(

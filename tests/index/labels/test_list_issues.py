@@ -15,7 +15,7 @@ def test_a_model_that_hardly_tells_the_classes_apart_is_named(spread: float, cau
     labels = np.where(random.random(images) < 0.1, random.integers(classes, size=images), labels)
     rows = np.arange(images)
     names = tuple(map(str, range(classes)))
-    checked = CheckedImages(vectors.astype(np.float32), labels, rows, rows, np.full(images, np.nan), names)
+    checked = CheckedImages(vectors.astype(np.float32), labels, rows, rows, np.full(images, np.nan), names, rows)
     issues, _ = list_label_issues(checked)
     assert issues.caution == caution
 
@@ -36,7 +36,7 @@ def test_another_shot_with_a_wrong_label_is_changed_and_a_copy_is_dropped(is_sho
         groups,
         np.full(images, np.nan),
         tuple(map(str, range(classes))),
-        rows if is_shot else None,
+        rows if is_shot else groups,
     )
     issues, _ = list_label_issues(checked)
     found = issues.find(24)
