@@ -1,5 +1,6 @@
 """Arrays that the modules exchange: vectors, ids and labels."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -64,3 +65,11 @@ def connect_rows(pairs: Ids, *, count: int) -> Ids:
         if np.array_equal(joined, smallest):
             return smallest
         smallest = joined
+
+
+def number_labels(names_by_row: Sequence[str | None]) -> tuple[Labels, list[str]]:
+    """(n,) int64 positions of n labels in their sorted names, `UNLABELLED` without a label, and the names."""
+    names = sorted({name for name in names_by_row if name is not None})
+    number = {name: position for position, name in enumerate(names)}
+    labels = [UNLABELLED if name is None else number[name] for name in names_by_row]
+    return np.array(labels, dtype=np.int64), names

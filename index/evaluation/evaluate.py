@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from index.arrays import UNLABELLED, Ids, Labels, Mask, Vectors
+from index.arrays import UNLABELLED, Ids, Labels, Mask, Vectors, number_labels
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.duplicates.near_duplicates import Fingerprint, ReadVectors, find_gallery_duplicates
 from index.embedding.engine import ThreadedEngine
@@ -17,7 +17,7 @@ from index.errors import InputError
 from index.evaluation.groups import COLUMN, WORTHLESS, Groups, GroupSources, find_groups, name_group
 from index.evaluation.metrics import Labelled, RetrievalScores, score_retrieval
 from index.filters.condition import Condition
-from index.gallery.gallery import Gallery, number_labels
+from index.gallery.gallery import Gallery
 from index.items import EmbeddedItem, Place
 from index.model.embedder import Embedder
 from index.network.remote_store import has_time

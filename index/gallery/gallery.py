@@ -4,7 +4,7 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from index.arrays import NO_ID, UNLABELLED, Floats, Ids, Labels, Vectors
+from index.arrays import NO_ID, Floats, Ids, Labels, Vectors, number_labels
 from index.catalog.decided_rows import NOTHING_DECIDED, DecidedRows
 from index.catalog.reader import Catalog, read_catalog
 from index.catalog.rows import GPS_SETTING, CatalogRow, has_spoiled_labels, has_spoiled_metadata
@@ -181,8 +181,14 @@ class Gallery:
             for name in manifest.files:
                 later = name.startswith(f"{Path(MODEL_NAME).stem}.") or name.endswith(INDEX_NAME)
                 check_file(version.folder, name, manifest, contents=not later)
-            limits = {"threads": threads, "filter_s": filter_s, "shows_gps": shows_gps}
-            gallery = cls(path.resolve(), version=version, manifest=manifest, **limits)  # type: ignore[arg-type]
+            gallery = cls(
+                path.resolve(),
+                version=version,
+                manifest=manifest,
+                threads=threads,
+                filter_s=filter_s,
+                shows_gps=shows_gps,
+            )
         except BaseException:
             os.close(hold)
             raise
@@ -262,7 +268,8 @@ class Gallery:
             query: words, by `ask_words` if a file is called so; an image by path, as bytes, of PIL, as (H, W, 3) uint8
                 array; or a (D,) float vector.
             k: results at most; None, with `min_score`: all that are similar enough, found exactly.
-            exclude_id: a member that is not returned; `where`: a filter, such as `"label = 'shoes' AND price < 20"`.
+            exclude_id: a member that is not returned.
+            where: a filter, such as `"label = 'shoes' AND price < 20"`.
             rerank: rank the first hundred again by shared neighbours; scores then do not fall any more.
             group_by: a metadata column, `label` or `folder`: of the images with one value only the best is a hit, which
                 has the others as `duplicates`; k counts groups, and images without a value stay alone.
@@ -405,14 +412,6 @@ class Gallery:
     def remembers(self, where: Condition) -> bool:
         """Whether `select` has the filter in its cache."""
         return where in self._kept
-
-
-def number_labels(names_by_row: Sequence[str | None]) -> tuple[Labels, list[str]]:
-    """(n,) int64 positions of n labels in their sorted names, `UNLABELLED` without a label, and the names."""
-    names = sorted({name for name in names_by_row if name is not None})
-    number = {name: position for position, name in enumerate(names)}
-    labels = [UNLABELLED if name is None else number[name] for name in names_by_row]
-    return np.array(labels, dtype=np.int64), names
 
 
 @dataclass(slots=True)

@@ -6,9 +6,9 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from index.arrays import Floats, Ids, Vectors
+from index.arrays import Floats, Ids, Vectors, number_labels
 from index.errors import InputError, UnknownImageError
-from index.gallery.gallery import Gallery, number_labels
+from index.gallery.gallery import Gallery
 
 How: TypeAlias = Literal["diverse", "typical", "random"]
 HOW: tuple[How, ...] = get_args(How)

@@ -11,11 +11,12 @@ from fastapi import Query, Response
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from index.arrays import number_labels
 from index.catalog.reader import list_columns
 from index.catalog.rows import CLUSTER, CLUSTERS_SETTING, SPLIT
 from index.filters.condition import Column
 from index.filters.parser import write_column
-from index.gallery.gallery import Gallery, number_labels
+from index.gallery.gallery import Gallery
 from index.gallery.problems import ImageProblem, find_problems
 from index.model.builtin import builtin_sha256
 from index.text import valid_text

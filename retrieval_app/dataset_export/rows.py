@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from index.arrays import number_labels
 from index.catalog.rows import SPLIT, CatalogRow
 from index.errors import InputError
 from index.evaluation.evaluate import read_members
 from index.evaluation.groups import find_groups
 from index.filters.condition import Condition
-from index.gallery.gallery import Gallery, number_labels
+from index.gallery.gallery import Gallery
 from index.labels.decided_labels import read_label_probabilities
 from index.labels.decisions import GIVEN, P_RIGHT
 from index.sources.table_rows import as_text

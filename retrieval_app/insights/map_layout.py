@@ -5,10 +5,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from index.arrays import Doubles, Vectors
+from index.arrays import Doubles, Vectors, number_labels
 from index.catalog.decided_rows import DecidedRows
 from index.errors import MissingDependencyError
-from index.gallery.gallery import Gallery, number_labels
+from index.gallery.gallery import Gallery
 from index.progress import Progress, no_progress
 from index.threads import multiplying_workers
 from index.vectors.exact import search

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from index.arrays import Vectors
+from index.arrays import Vectors, number_labels
 from index.catalog.rows import CatalogRow
 from index.errors import ImageError, InputError
 from index.filters.condition import Condition
-from index.gallery.gallery import Gallery, number_labels
+from index.gallery.gallery import Gallery
 from index.markers import read_mark
 from index.progress import BeginStep, Progress, no_steps
 from index.sources.local_source import find_folder_around
