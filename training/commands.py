@@ -17,14 +17,14 @@ from training.options.machine import Machine
 from training.options.resolve import DEFAULT, RECIPES, resolve
 from training.public import train as run_training
 
-_OF_RUN = ("out", "val", "resume", "rank_timeout", "tensorboard")
+_OF_RUN = ("out", "val", "resume", "rank_timeout")
 
 
 class TrainCommand(OptionFileCommand):
     """`--help` shows the common options, with the values of the default recipe and of spa-paper where they differ."""
 
     common = frozenset(
-        {"out", "val", "resume", "tensorboard", "config_file", "as_json", "help_all", "weights", "backbone", "method"}
+        {"out", "val", "resume", "config_file", "as_json", "help_all", "weights", "backbone", "method"}
         | {"view", "for_", "embedding_dim", "frozen", "finetune", "epochs", "time_budget", "copy_head"}
     )
 
@@ -71,12 +71,6 @@ class TrainCommand(OptionFileCommand):
     show_default=True,
     metavar="SECONDS",
     help="With torchrun: timeout for the other processes in a step.",
-)
-@click.option(
-    "--tensorboard",
-    type=PATH,
-    metavar="DIR",
-    help="Also write TensorBoard's files, in a folder of each run's own (extra `tensorboard`).",
 )
 @config_file_option("embedding-dim = 128", before="the command line overrides it")
 @output_options

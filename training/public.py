@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,6 @@ def train(
     resume: bool = False,
     watcher: Watcher | None = None,
     rank_timeout: float = 600.0,
-    tensorboard: str | Path | None = None,
     config: TrainConfig | None = None,
     **options: Any,
 ) -> dict[str, Any]:
@@ -35,7 +33,6 @@ def train(
         val: labelled images for evaluation.
         resume: continue an interrupted run; a finished one returns its report.
         rank_timeout: under torchrun, seconds that a step waits for other processes.
-        tensorboard: folder for TensorBoard; each run gets a folder in it.
         config: options as `training.options.resolve` gives them, in place of `options`, but those of `Machine`.
         **options: as in `retrieval train`, with `_` for `-` (and `lambda_`, `for_`): the fields of `Machine` (`device`,
             `workers`, `cache`, ...), of `TrainConfig` and the configs in it (`weights`, `method`, `epochs`, ...).
@@ -55,23 +52,14 @@ def train(
         raise InputError(f"{next(iter(options))}: belongs into the config that is given")
     data, out = as_path(data, "data"), as_path(out, "out")
     val = None if val is None else as_path(val, "val")
-    log_folder = None if tensorboard is None else as_path(tensorboard, "tensorboard")
     with missing_imports_as_dependency_errors("training"):
-        from training.run.display import open_tensorboard
         from training.run.distributed import ProcessRank, join_processes, require_same_start
-        from training.run.phases import Watcher
         from training.run.train import train as run_training
 
         machine = make_config(Machine, given)
-    watcher = watcher or Watcher()
-
-    def run() -> dict[str, Any]:
-        with nullcontext(Watcher()) if log_folder is None else open_tensorboard(log_folder) as log:
-            both = watcher.combined_with(log)
-            return run_training(data, out, config=config, machine=machine, val=val, resume=resume, watcher=both)
-
     with join_processes(ProcessRank.read(), machine=machine, wait_s=rank_timeout) as team:
         given = {"DATA": data, "--out": out, "--val": val, "--resume": resume, "--precision": machine.precision}
         given["--device"] = machine.device.type
         require_same_start(team, config=config, others={name: str(value) for name, value in given.items()})
-        return team.run_on_rank0(run)
+        options = {"config": config, "machine": machine, "val": val, "resume": resume, "watcher": watcher}
+        return team.run_on_rank0(lambda: run_training(data, out, **options))

@@ -34,7 +34,6 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "fast": ("openvino",),
     "heic": ("pillow-heif",),
     "remote": ("obstore",),
-    "tensorboard": ("tensorboard",),
 }
 """The packages that tell whether an extra is installed."""
 _SIDE, _PHOTOS, _WARM = 512, 64, 16  # pixels; photos that are timed, and before

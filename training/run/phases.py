@@ -4,8 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
-from functools import partial
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -78,25 +77,15 @@ class PhaseContext:
 class Watcher:
     """Callbacks of a run; each may be left out.
 
-    `on_run(run)` once the run folder exists, `on_phase(name)` when a phase begins, `on_images(description, done,
-    total)`, `on_epoch(report)`, `on_holdout(result as in the report)`, `on_note(text)`.
+    `on_phase(name)` when a phase begins, `on_images(description, done, total)`, `on_epoch(report)`,
+    `on_holdout(result as in the report)`, `on_note(text)`.
     """
 
-    on_run: Callable[[RunFolder], None] = lambda _: None
     on_phase: Callable[[str], None] = lambda _: None
     on_images: StepProgress = no_progress
     on_epoch: Callable[[EpochReport], None] = lambda _: None
     on_holdout: Callable[[Mapping[str, Any]], None] = lambda _: None
     on_note: Callable[[str], None] = lambda _: None
-
-    def combined_with(self, other: "Watcher") -> "Watcher":
-        """Combine two watchers; this one is called first."""
-
-        def call_both(name: str, *told: Any) -> None:
-            for watcher in (self, other):
-                getattr(watcher, name)(*told)
-
-        return Watcher(**{own.name: partial(call_both, own.name) for own in fields(self)})
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,14 +40,12 @@ def train(
     if begun is not None:
         begun.check_same(config=config, data=data, val=val)
         if (out / "report.json").exists():
-            watcher.on_run(begun)
             return begun.read_json("report.json")
     listed = list_inputs(data, val, out=out, config=config, machine=machine, is_new=begun is None)
     run = begun or RunFolder.create(out, config=config, data=data, val=val)
     job = TrainingJob(run, config, machine, watcher)
     run.begin_metrics()
     try:
-        watcher.on_run(run)
         if (reason := why_frozen(config.given)) is not None:
             watcher.on_note(f"the network stays frozen: {reason}")
         prepared = prepare_data(job, *listed, data=data)
