@@ -182,7 +182,7 @@ def _answer_requests(requests: socket.socket) -> dict[str, Any] | None:
                     os.kill(pid, signal.SIGKILL)
                 return None
             wanted = json.loads(request)
-            if wanted["call"] == [*_COMMAND] and wanted["words"][0] in ("serve", "mcp"):
+            if wanted["call"] == [*_COMMAND] and wanted["words"][0] == "serve":
                 _load(_SERVERS)
             if wanted["call"][0].startswith(("training.", "tests.training.")):
                 _load(_TRAININGS)

@@ -22,7 +22,7 @@ from tests.retrieval_app.conftest import build_small_gallery
 ROOT = Path(__file__).parents[1]
 TOKEN = "a-secret-of-the-tests"
 _END_S, _ANSWER_S = 40, 60
-_PORTS = {"serve": ["--port"], "mcp": ["--http"], "gradio": []}  # where it is a free one by itself
+_PORTS = {"serve": ["--port"], "gradio": []}  # where it is a free one by itself
 
 
 @dataclass(frozen=True)

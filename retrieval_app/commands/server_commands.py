@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from index.commands.console import NAMED, PATH, backend_option, config_options, emit, output_options
+from index.commands.console import PATH, backend_option, emit, output_options
 from index.errors import GalleryError, InputError, MissingDependencyError
 from index.text import align, printable_path
 from index.versions.annotations import ANNOTATIONS
-from retrieval_app.server.options import ServeOptions
 
 if TYPE_CHECKING:
     from retrieval_app.api.security.tokens import TokenEntry
@@ -201,16 +200,7 @@ def openapi(as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("gallery", type=NAMED, metavar="[NAME=]GALLERY")
-@click.option(
-    "--http",
-    "port",
-    type=click.IntRange(0, 65535),
-    metavar="PORT",
-    help="Serve http://127.0.0.1:PORT/mcp (0: any free port); without it, standard input and output.",
-)
-@token_file_option
-@config_options(ServeOptions, only=("host", "allowed_hosts", "tokens"))
+@click.argument("gallery", type=PATH)
 @click.option(
     "--writable",
     is_flag=True,
@@ -218,47 +208,30 @@ def openapi(as_json: bool) -> None:
 )
 @backend_option
 @output_options
-def mcp(gallery: str, port: int | None, token_file: Path | None, writable: bool, as_json: bool, **options: Any) -> None:
-    """Serve a gallery to agents over the Model Context Protocol (MCP).
+def mcp(gallery: Path, writable: bool, as_json: bool) -> None:
+    """Serve a gallery to an agent over the Model Context Protocol (MCP).
 
     Agents search, look at images and read label issues; with --writable they also decide about labels. GALLERY may also
-    be images, as with `retrieval serve`. Without --http the agent starts the command itself and speaks over standard
-    input and output. With --http the command prints its address; clients send `Authorization: Bearer TOKEN` if there
-    are tokens; a --host that other machines reach needs one. NAME= also admits tokens whose rights are for that gallery
-    alone.
+    be images, as with `retrieval serve`. The agent starts the command itself and speaks over standard input and output,
+    on another machine through ssh.
 
     \b
     Examples:
       retrieval mcp gallery
+      retrieval mcp photos --writable
       claude mcp add photos -- retrieval mcp /data/gallery
-      retrieval mcp gallery --http 8000
-      retrieval mcp shop=shop-gallery --http 8000 --host 0.0.0.0 --tokens team.tokens --allowed-host photos.example.org
     """
-    if as_json and port is None:
-        raise InputError("--json prints the address of --http: give that too")
+    if as_json:
+        raise click.UsageError("--json: standard output belongs to the protocol, which is JSON itself")
     try:
         from retrieval_app.server.serve_agents import serve_agents
     except ModuleNotFoundError as error:
         extra = "agents" if (error.name or "").startswith("mcp") else "serve"
         raise MissingDependencyError(package=error.name or "mcp", extra=extra, purpose="serving agents") from error
 
-    from retrieval_app.commands.serve_arguments import choose_galleries, read_or_make_token
+    from index.commands.images_or_gallery import ensure_gallery
 
-    if port is None and (token_file is not None or ServeOptions.of(Path(), **options) != ServeOptions.of(Path())):
-        raise click.UsageError("--host, --allowed-host, --token-file and --tokens are for --http PORT: give that too")
-    if token_file is not None and options["tokens"] is not None:
-        raise click.UsageError("--tokens takes the place of --token-file")
-
-    served = choose_galleries([gallery])
-    if len(served) > 1:
-        raise click.UsageError(f"{gallery} holds {len(served)} galleries; agents are served one: name that")
-    token = None if token_file is None else read_or_make_token(token_file)
-
-    def announce(url: str) -> None:
-        click.echo(json.dumps({"url": url}) if as_json else url)
-
-    config = ServeOptions(served, port=port or 0, token=token, **options)
-    serve_agents(config, stdio=port is None, writable=writable, announce=announce)
+    serve_agents(ensure_gallery(gallery), writable=writable)
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""Server options, checked: those of `retrieval serve` and `retrieval mcp`."""
+"""Server options, checked: those of `retrieval serve`."""
 
 from dataclasses import dataclass, field
 from pathlib import Path

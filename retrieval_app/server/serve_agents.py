@@ -1,9 +1,8 @@
-"""MCP server of a gallery: search, look at images, list label issues, over pipes or HTTP. Needs the extra `agents`."""
+"""MCP server of a gallery over pipes: search, look at images, list label issues. Needs the extra `agents`."""
 
 import asyncio
 import base64
 import binascii
-import secrets
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack, closing, suppress
 from functools import partial, wraps
@@ -11,43 +10,25 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from mcp.server import MCPServer
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.auth.provider import AccessToken
-from mcp.server.mcpserver import Context, Image
+from mcp.server.mcpserver import Image
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import ToolAnnotations
-from starlette.datastructures import Headers
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from index.errors import InputError, RetrievalError
 from index.images.image_files import read_bytes
 from index.outputs import SEMANTIC
-from index.text import printable_path
 from index.versions.versions import find_version
-from retrieval_app.api.errors import explain, read_request_id, refuse_with
-from retrieval_app.api.headers import add_missing, list_headers
+from retrieval_app.api.errors import explain
 from retrieval_app.api.review_routes import keep_label_decisions
 from retrieval_app.api.schemas import By, LabelDecisions
-from retrieval_app.api.security.access import choose_access, require_review
-from retrieval_app.api.security.addresses import LOCAL_PROXIES, HostNames, comes_from_another_site
-from retrieval_app.api.security.rights import find_visitor
-from retrieval_app.api.security.sign_in import SignIn
 from retrieval_app.gallery_answers import GalleryAnswers
 from retrieval_app.review.activity_log import ActivityLog, Client
 from retrieval_app.review.review_store import ReviewStore
-from retrieval_app.server.http_server import run_server
-from retrieval_app.server.options import ServeOptions
-from retrieval_app.server.serve import choose_shown, listen, write_url
 from retrieval_app.serving.search_engine import Engine
 
 Value = TypeVar("Value")
 _LOOKS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _DECIDES = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
-AN_AGENT = "an agent"  # in the activity log
 _SIDE = 768  # pixels
 _INSTRUCTIONS = """A gallery of images that can be searched by visual similarity. Begin with describe_gallery, which
 gives the number of images and the labels. Images have ids; look_at_image shows one. A condition narrows what is listed
@@ -109,21 +90,11 @@ class _Tools:
         return await self._answers.evaluate()
 
     async def decide_label(
-        self,
-        context: Context,
-        image_id: int,
-        decision: Literal["keep", "change", "set_aside", "drop"],
-        label: str | None = None,
+        self, image_id: int, decision: Literal["keep", "change", "set_aside", "drop"], label: str | None = None
     ) -> dict[str, Any]:
         """Keep the label of an image, change it to `label`, set the image aside or drop it; people can undo it."""
         assert self._review is not None
-        request: Request | None = context.request_context.request
-        client = Client(AN_AGENT, "this machine")  # the program at the other end of the pipes
-        if request is not None:
-            require_review(request)
-            visitor = find_visitor(request.scope)
-            name = visitor.name if visitor.has_token else AN_AGENT
-            client = Client(name, visitor.address, read_request_id(request.scope))
+        client = Client("an agent", "this machine")  # the program at the other end of the pipes
         choice = {"image_id": image_id, "decision": decision, **({} if label is None else {"label": label})}
         try:
             body = LabelDecisions.model_validate({"decisions": [choice]})
@@ -140,13 +111,9 @@ class _Tools:
 
 
 def make_server(
-    answers: GalleryAnswers,
-    *,
-    review: ReviewStore | None = None,
-    log: ActivityLog | None = None,
-    opens_files: bool = False,
+    answers: GalleryAnswers, *, review: ReviewStore | None = None, log: ActivityLog | None = None
 ) -> MCPServer:
-    """The MCP server of a gallery, read-only without `review`; `opens_files` lets clients name this machine's files."""
+    """The MCP server of a gallery, read-only without `review`; clients may name this machine's files."""
     server = MCPServer(name=answers.engine.name, title="Image gallery", instructions=_INSTRUCTIONS, log_level="WARNING")
     tools = _Tools(answers, review=review, log=log)
     reading: list[Callable[..., Coroutine[Any, Any, Any]]] = [
@@ -155,12 +122,11 @@ def make_server(
         tools.search_like_image,
         tools.search_by_words,
         tools.search_like_photo,
+        tools.search_like_file,
         tools.look_at_image,
         tools.list_label_issues,
         tools.evaluate,
     ]
-    if opens_files:
-        reading.append(tools.search_like_file)
     for tool in reading:
         server.add_tool(_correctable(tool), annotations=_LOOKS)
     if review is not None:
@@ -181,105 +147,12 @@ def _correctable(tool: Callable[..., Coroutine[Any, Any, Value]]) -> Callable[..
     return call
 
 
-# The protocol's package sees the token alone, not the client's address, by which wrong tokens are slowed down. So
-# `SignIn` checks tokens here as it does for the API, and the package gets the visitor of each session.
-MCP_PATH = "/mcp"
-_BASE64, _BESIDE = 2, 1 << 20  # size of an image in a request, and bytes of its rest
-_MOST_SESSIONS = 1000  # an unused one ends after half an hour
-_LEFT_TO_ACCESS = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-_AS_IN_THE_API = f"/v1{MCP_PATH}"  # refusals look as in the API, and need the same rights
-
-
-class AgentAccess:
-    """Access control middleware of MCP: checks host, site and token."""
-
-    def __init__(self, app: ASGIApp, *, sign_in: SignIn, hosts: HostNames) -> None:
-        self._app, self._sign_in, self._hosts = app, sign_in, hosts
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        request_id = secrets.token_hex(8)
-        scope.setdefault("state", {})["request_id"] = request_id
-        added = list_headers(_AS_IN_THE_API, request_id)
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = add_missing(message.get("headers", ()), added)
-            await send(message)
-
-        refusal = await self._refuse(scope, Headers(scope=scope))
-        if refusal is not None:
-            await refusal(scope, receive, send_with_headers)
-            return
-        visitor = find_visitor(scope)
-        if visitor.has_token:
-            known = AccessToken(token="", client_id=visitor.name, scopes=sorted(visitor.rights))
-            scope["user"] = AuthenticatedUser(known)
-        await self._app(scope, receive, send_with_headers)
-
-    async def _refuse(self, scope: Scope, headers: Headers) -> Response | None:
-        if not self._hosts.admit(scope, headers):
-            message = "this server answers only to names that it knows: retrieval mcp --allowed-host NAME"
-            return refuse_with(scope, 421, message, code="host")
-        if scope["path"].removesuffix("/") != MCP_PATH:
-            return refuse_with(scope, 404, f"this server has nothing at that address: ask {MCP_PATH}")
-        if comes_from_another_site(headers, by_tls=scope["scheme"] == "https"):
-            return refuse_with(scope, 403, "no page of another site may ask this server", code="cross_site")
-        return await self._sign_in.admit({**scope, "path": _AS_IN_THE_API}, headers)
-
-
-def serve_agents(
-    options: ServeOptions, *, stdio: bool, writable: bool = False, announce: Callable[[str], None] = lambda _: None
-) -> None:
-    """Serve by standard input and output or over HTTP, whose address `announce` takes, until the client ends it."""
-    if not options.is_loopback and not options.requires_token:
-        raise InputError(
-            f"--host {printable_path(options.host)}: other machines reach that address, so a token is needed: give "
-            "--tokens FILE, of `retrieval tokens`, or --token-file FILE, which is made"
-        )
-    gallery = options.galleries[0].path
+def serve_agents(gallery: Path, *, writable: bool = False) -> None:
+    """Serve by standard input and output until the client ends it."""
     find_version(gallery)
     with ExitStack() as opened, suppress(KeyboardInterrupt):  # the usual way to end it
         engine = opened.enter_context(closing(Engine(gallery)))
         log = opened.enter_context(closing(ActivityLog(gallery)))
         review = opened.enter_context(closing(ReviewStore.of_gallery(gallery))) if writable else None
         engine.live.watch(poll_s=engine.config.poll_s)
-        server = make_server(GalleryAnswers(engine), review=review, log=log, opens_files=stdio)
-        if stdio:
-            server.run("stdio")
-        else:
-            _serve_http(server, options, engine=engine, log=log, announce=announce)
-
-
-def _serve_http(
-    server: MCPServer, options: ServeOptions, *, engine: Engine, log: ActivityLog, announce: Callable[[str], None]
-) -> None:
-    access = choose_access(options)
-    if access.book is not None:
-        access.book.warn_of_others(access.galleries)
-    name = options.galleries[0].name or ""
-    sign_in = SignIn(access, draw=lambda *_: "", logs={name: log})  # there is no page
-    app = server.streamable_http_app(
-        streamable_http_path=MCP_PATH,
-        host=options.host,
-        transport_security=_LEFT_TO_ACCESS,
-        max_request_body_size=_BASE64 * engine.config.max_upload_bytes + _BESIDE,
-        max_sessions=_MOST_SESSIONS,
-    )
-    guarded: Any = AgentAccess(app, sign_in=sign_in, hosts=access.hosts)
-
-    def end() -> None:
-        engine.refuse_costly()
-        sign_in.close()
-
-    with listen(options.host, options.port) as listener:
-        url = write_url(choose_shown(options.host), listener.getsockname()[1]).removesuffix("/") + MCP_PATH
-        run_server(
-            ProxyHeadersMiddleware(guarded, trusted_hosts=LOCAL_PROXIES),  # type: ignore[arg-type]
-            listener=listener,
-            on_ready=lambda: announce(url),
-            on_end=end,
-            limits=options.connections,
-        )
+        make_server(GalleryAnswers(engine), review=review, log=log).run("stdio")
