@@ -23,7 +23,7 @@ from retrieval_app.api.errors import add_last_routes
 from retrieval_app.api.metrics import EngineCollector, Metrics
 from retrieval_app.api.security.access import Access, choose_access
 from retrieval_app.api.security.addresses import LOCAL_PROXIES, strip_root_path
-from retrieval_app.api.security.middleware import ApiCors, RootPath, Security, redirect_to_slash
+from retrieval_app.api.security.middleware import RootPath, Security, redirect_to_slash
 from retrieval_app.api.security.rate_limits import RateLimits
 from retrieval_app.api.security.sessions import read_secret
 from retrieval_app.api.security.sign_in import SignIn
@@ -105,7 +105,7 @@ class ServerApp:
         Compression is safe (BREACH): bodies hold no secrets, and other origins are refused.
         """
         app.state.access, app.state.sign_in, app.state.metrics = access, sign_in, metrics
-        options, origins = self._options, frozenset(self._options.cors_origins)
+        options = self._options
         app.add_middleware(GZipMiddleware, minimum_size=_SMALLEST_COMPRESSED_BYTES, compresslevel=5)
         app.add_middleware(
             Security,
@@ -114,11 +114,8 @@ class ServerApp:
             sign_in=sign_in,
             rates=self._rates,
             observers=[metrics.observe, *self._observers],
-            origins=origins,
             gallery=gallery,
         )
-        if origins:
-            app.add_middleware(ApiCors, origins=origins)
         app.add_middleware(RootPath, root_path=self._place(gallery))
         app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=[*options.trusted_proxies] or LOCAL_PROXIES)
 

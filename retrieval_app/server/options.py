@@ -7,7 +7,7 @@ from typing import Any
 from index.config_fields import check_fields, option
 from index.errors import InputError
 from index.writing.build_config import WatchConfig
-from retrieval_app.api.security.addresses import check_host, check_origins, check_proxies, check_root_path, is_loopback
+from retrieval_app.api.security.addresses import check_host, check_proxies, check_root_path, is_loopback
 from retrieval_app.api.security.rate_limits import RateConfig
 from retrieval_app.api.security.rights import check_gallery_name
 from retrieval_app.api.security.tokens import check_token
@@ -79,12 +79,6 @@ class ServeOptions:
         flag="--trusted-proxy",
         metavar="ADDRESS|NETWORK",
     )
-    cors_origins: tuple[str, ...] = option(
-        (),
-        "Site whose pages may ask the API, as https://app.example.org; can be repeated.",
-        flag="--cors-origin",
-        metavar="ORIGIN",
-    )
     writable: bool = option(False, "Let the API add and remove images; decisions do not need it. Requires a token.")
     disk_changes: Path | None = option(
         None,
@@ -135,7 +129,6 @@ class ServeOptions:
             check_host(name)
         check_proxies(self.trusted_proxies)
         object.__setattr__(self, "root_path", check_root_path(self.root_path))
-        object.__setattr__(self, "cors_origins", tuple(sorted(check_origins(self.cors_origins))))
 
     @classmethod
     def of(cls, gallery: Path, **options: Any) -> "ServeOptions":

@@ -25,7 +25,6 @@ _WITH_PORT = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:\[\]]+))(?::\d{1,5})?")
 _NAME = re.compile(r"(?!-)[0-9a-z_-]{1,63}(?:\.[0-9a-z_-]{1,63})*")
 _ROOT_PATH = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+")
 _OWN_PATHS = frozenset(("v1", "page", "docs", "g"))  # with which the server's own addresses begin
-_ORIGIN = re.compile(r"https?://(\[[0-9a-f:.]+\]|[0-9a-z_-]+(\.[0-9a-z_-]+)*)(:[0-9]{1,5})?")
 _FORWARDING = re.compile(
     rb"forwarded|via|x-forwarded(-.*)?|x-original-.*|x-real-ip|x-client-ip|true-client-ip|cf-connecting-ip", re.DOTALL
 )
@@ -154,22 +153,6 @@ def name_client(scope: Scope) -> str:
 
 def _read_peer(scope: Scope) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     return read_address(str((scope.get("client") or ("",))[0]))
-
-
-def check_origins(texts: Iterable[str]) -> frozenset[str]:
-    """Origins of sites whose pages may use the API, as browsers write them."""
-    origins = set()
-    for text in texts:
-        if text == "*":
-            raise InputError("--cors-origin *: every site could ask this server; name those that may")
-        origin = text.lower().removesuffix("/")
-        if _ORIGIN.fullmatch(origin) is None:
-            raise InputError(
-                f"--cors-origin {printable_path(text)}: expected a site without a path, as https://app.example.org"
-            )
-        scheme, _, authority = origin.partition("://")
-        origins.add(f"{scheme}://{authority.removesuffix(':443' if scheme == 'https' else ':80')}")
-    return frozenset(origins)
 
 
 def comes_from_another_site(headers: Headers, *, by_tls: bool = False) -> bool:

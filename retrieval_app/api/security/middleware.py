@@ -1,4 +1,4 @@
-"""Middleware: access control, which also reads bodies whole, the root path behind a proxy, and CORS for the API."""
+"""Middleware: access control, which also reads bodies whole and the root path behind a proxy."""
 
 import re
 import secrets
@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 
 from starlette.datastructures import Headers
-from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -28,7 +27,6 @@ _UPLOAD_PATHS = _IMAGE_PATHS | {"/v1/photos/address"}
 _API = re.compile(r"/v1/.*", re.DOTALL)
 _PAGE = re.compile(r"/(|favicon\.ico|page/([a-z]+/)?[\w.-]+|docs(/[\w.-]*)?)", re.ASCII)
 _REQUEST_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
-_OF_BROWSERS = (b"origin", b"referer", b"cookie", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest")
 MAX_HEAD_BYTES = 64 * 1024
 _CLIENT_LEFT = 499  # for the log
 
@@ -58,23 +56,6 @@ def redirect_to_slash(scope: Scope, path: str) -> RedirectResponse:
     return RedirectResponse(address, status_code=307, headers=headers)
 
 
-class ApiCors(CORSMiddleware):
-    """CORS for named sites and the API alone: with a token, never with a cookie, as no answer allows credentials."""
-
-    def __init__(self, app: ASGIApp, *, origins: frozenset[str]) -> None:
-        super().__init__(
-            app,
-            allow_origins=sorted(origins),
-            allow_methods=["GET", "HEAD", "POST", "DELETE"],
-            allow_headers=["Authorization", "Content-Type", "If-None-Match", "X-Request-Id"],
-            expose_headers=["Content-Disposition", "ETag", "Retry-After", "WWW-Authenticate", "X-Request-Id"],
-        )
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_api = scope["type"] == "http" and scope["path"].startswith("/v1/")
-        await (super().__call__ if is_api else self.app)(scope, receive, send)
-
-
 class Security:
     """Refuses what nothing needs, reads bodies, adds headers to every response, and reports it to observers."""
 
@@ -87,11 +68,10 @@ class Security:
         sign_in: SignIn,
         rates: RateLimits,
         observers: Sequence[Observer] = (),
-        origins: frozenset[str] = frozenset(),
         gallery: str | None = None,
     ) -> None:
         self._app, self._limits, self._access, self._sign_in, self._rates = app, limits, access, sign_in, rates
-        self._observers, self._origins, self._gallery = observers, origins, gallery
+        self._observers, self._gallery = observers, gallery
         self._bodies = BodyRoom(limits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -103,9 +83,6 @@ class Security:
             return
         started, status, sent_bytes = time.perf_counter(), 0, 0
         headers = Headers(scope=scope)
-        if headers.get("origin") in self._origins and scope["path"].startswith("/v1/"):  # as a program asks
-            scope["headers"] = [pair for pair in scope["headers"] if pair[0] not in _OF_BROWSERS]
-            headers = Headers(scope=scope)
         request_id = headers.get("x-request-id", "")
         request_id = request_id if _REQUEST_ID.fullmatch(request_id) else secrets.token_hex(8)
         scope.setdefault("state", {})["request_id"] = request_id

@@ -13,7 +13,7 @@ from retrieval_app.api.document import make_api
 from retrieval_app.api.errors import add_last_routes
 from retrieval_app.api.metrics import EngineCollector, Metrics
 from retrieval_app.api.security.access import Access
-from retrieval_app.api.security.middleware import ApiCors, Security
+from retrieval_app.api.security.middleware import Security
 from retrieval_app.api.security.rate_limits import RateConfig, RateLimits
 from retrieval_app.api.security.sign_in import SignIn
 from retrieval_app.api.security.sign_in import router as sign_in_router
@@ -31,12 +31,7 @@ BASE_URL = "http://127.0.0.1:7860"
 
 @contextmanager
 def serve(
-    gallery: Path,
-    *,
-    access: Access | None = None,
-    config: ServingConfig | None = None,
-    rates: RateConfig | None = None,
-    origins: frozenset[str] = frozenset(),
+    gallery: Path, *, access: Access | None = None, config: ServingConfig | None = None, rates: RateConfig | None = None
 ) -> Iterator[TestClient]:
     """A client of a server for a gallery: the API as the server has it, without the page."""
     engine = Engine(gallery, config=config or ServingConfig(threads=1))
@@ -57,9 +52,7 @@ def serve(
         sign_in=app.state.sign_in,
         observers=[app.state.metrics.observe],
         rates=RateLimits(rates or RateConfig()),
-        origins=origins,
     )
-    app.add_middleware(ApiCors, origins=origins)
     app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=["127.0.0.1", "::1"])
     try:
         yield TestClient(app, base_url=BASE_URL, raise_server_exceptions=False)

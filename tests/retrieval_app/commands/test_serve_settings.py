@@ -22,7 +22,6 @@ _OTHER = {
     "backend": "openvino",
     "root-path": "/photos",
     "trusted-proxy": ["10.0.0.1"],
-    "cors-origin": ["https://a.example"],
 }
 
 

@@ -16,7 +16,6 @@ from retrieval_app.api.security.access import Access, choose_access
 from retrieval_app.api.security.addresses import (
     HostNames,
     check_host,
-    check_origins,
     check_proxies,
     check_root_path,
     choose_hosts,
@@ -28,7 +27,7 @@ from retrieval_app.api.security.addresses import (
 )
 from retrieval_app.api.security.middleware import RootPath
 from retrieval_app.server.options import ServeOptions
-from tests.retrieval_app.api.conftest import TOKEN, serve
+from tests.retrieval_app.api.conftest import serve
 
 
 def _admits(hosts: HostNames, *given: str, local: str = "127.0.0.1") -> bool:
@@ -174,61 +173,6 @@ def test_a_link_on_another_site_opens_the_page_and_nothing_else(client: TestClie
     assert not comes_from_another_site(Headers({"host": "Photos.Example", "origin": "https://photos.EXAMPLE"}))
 
 
-APP = "https://app.example.org"
-FROM_APP = {"Origin": APP, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors", "Referer": f"{APP}/"}
-BEARER = {"Authorization": f"Bearer {TOKEN}"}
-
-
-@pytest.fixture(scope="module")
-def letting(served: Path) -> Iterator[TestClient]:
-    with serve(served, access=Access(token=TOKEN), origins=check_origins([f"{APP}/"])) as client:
-        yield client
-
-
-def test_a_named_site_asks_with_the_token_and_reads(letting: TestClient) -> None:
-    answer = letting.get("/v1/gallery", headers={**FROM_APP, **BEARER})
-    assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, APP)
-    assert "Origin" in answer.headers["vary"]
-    assert letting.post("/v1/labels/undo", headers={**FROM_APP, **BEARER}).status_code == 200
-    refused = letting.get("/v1/gallery", headers=FROM_APP)
-    assert (refused.status_code, refused.headers["access-control-allow-origin"]) == (401, APP)
-    for told in (answer, refused):
-        assert "access-control-allow-credentials" not in told.headers
-    assert "access-control-allow-origin" not in letting.get("/", headers={**FROM_APP, **BEARER}).headers
-
-
-def test_the_browser_is_told_what_may_be_sent(letting: TestClient) -> None:
-    asked = {**FROM_APP, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
-    answer = letting.options("/v1/search", headers=asked)
-    assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, APP)
-    assert "POST" in answer.headers["access-control-allow-methods"]
-    assert "Authorization" in answer.headers["access-control-allow-headers"]
-
-
-@pytest.mark.parametrize(
-    "origin", ["https://evil.example", "http://app.example.org", f"{APP}:444", f"{APP}.evil.example", "null", ""]
-)
-def test_no_other_site_gets_in(letting: TestClient, origin: str) -> None:
-    headers = {**FROM_APP, "Origin": origin, **BEARER}
-    for answer in (letting.get("/v1/gallery", headers=headers), letting.options("/v1/search", headers=headers)):
-        assert answer.status_code in (401, 403, 405)
-        assert "access-control-allow-origin" not in answer.headers
-
-
-def test_the_cookie_of_a_visitor_opens_nothing_for_the_named_site(letting: TestClient) -> None:
-    form = {"Content-Type": "application/x-www-form-urlencoded"}
-    signed_in = letting.post("/", content=f"token={TOKEN}", headers=form, follow_redirects=False)
-    cookie = signed_in.headers["set-cookie"].partition(";")[0]
-    letting.cookies.clear()
-    assert letting.get("/v1/gallery", headers={"Cookie": cookie}).status_code == 200
-    assert letting.get("/v1/gallery", headers={**FROM_APP, "Cookie": cookie}).status_code == 401
-
-
-def test_origins_are_compared_as_browsers_write_them() -> None:
-    named = ["HTTPS://App.Example.org:443/", "http://localhost:80", "http://[::1]:5173"]
-    assert check_origins(named) == {APP, "http://localhost", "http://[::1]:5173"}
-
-
 @pytest.mark.parametrize("name", ["forwarded", "via", "x-forwarded-for", "x-forwarded-anything", "x-real-ip"])
 def test_what_a_proxy_adds_is_seen(name: str) -> None:
     pairs = [(b"host", b"127.0.0.1"), (name.encode(), b"")]
@@ -309,11 +253,6 @@ def test_the_root_without_its_slash_leads_to_the_page_with_its_search() -> None:
 
 REFUSED: list[tuple[str, Callable[[str], object], list[str]]] = [
     ("--allowed-host", check_host, ["", "*", "https://photos.example.org", "photos.example.org:443", "a b", "*.org"]),
-    (
-        "--cors-origin",
-        lambda text: check_origins([text]),
-        ["*", "app.example.org", f"{APP}/path", "https://*.example.org", "null", "file://x"],
-    ),
     (
         "--trusted-proxy",
         lambda text: check_proxies([text]),
