@@ -40,8 +40,7 @@ _STATUSES: dict[int, tuple[str, str]] = {  # the code, and the description in th
     422: ("invalid", "A value is wrong: the message says which."),
     429: (
         "too_many_tries",
-        "Too many wrong tokens came from this address, or with `too_many_requests` more than is "
-        "taken of one visitor: wait for the seconds that Retry-After names.",
+        "Too many wrong tokens came from this address: wait for the seconds that Retry-After names.",
     ),
     431: ("head_too_large", "The head of the request is too large."),
     500: ("internal", "A failure of the server, which its log describes."),

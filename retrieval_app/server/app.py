@@ -24,7 +24,6 @@ from retrieval_app.api.metrics import EngineCollector, Metrics
 from retrieval_app.api.security.access import Access, choose_access
 from retrieval_app.api.security.addresses import LOCAL_PROXIES, strip_root_path
 from retrieval_app.api.security.middleware import RootPath, Security, redirect_to_slash
-from retrieval_app.api.security.rate_limits import RateLimits
 from retrieval_app.api.security.sessions import read_secret
 from retrieval_app.api.security.sign_in import SignIn
 from retrieval_app.api.security.sign_in import router as sign_in_router
@@ -87,7 +86,6 @@ class ServerApp:
             root_path=options.root_path,
             logs=self._logs,
         )
-        self._rates = RateLimits(options.rates)
         self._galleries = {served.name: self._open_gallery(served) for served in options.galleries}
         self.app: ASGIApp = self._galleries[None] if None in self._galleries else self._join()
 
@@ -112,7 +110,6 @@ class ServerApp:
             limits=options.limits,
             access=access,
             sign_in=sign_in,
-            rates=self._rates,
             observers=[metrics.observe, *self._observers],
             gallery=gallery,
         )

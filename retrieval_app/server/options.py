@@ -8,7 +8,6 @@ from index.config_fields import check_fields, option
 from index.errors import InputError
 from index.writing.build_config import WatchConfig
 from retrieval_app.api.security.addresses import check_host, check_proxies, check_root_path, is_loopback
-from retrieval_app.api.security.rate_limits import RateConfig
 from retrieval_app.api.security.rights import check_gallery_name
 from retrieval_app.api.security.tokens import check_token
 from retrieval_app.serving.serving_config import ServingConfig
@@ -106,7 +105,6 @@ class ServeOptions:
     watching: WatchConfig = field(default_factory=WatchConfig)
     limits: ServingConfig = field(default_factory=ServingConfig)
     connections: ConnectionConfig = field(default_factory=ConnectionConfig)
-    rates: RateConfig = field(default_factory=RateConfig)
 
     def __post_init__(self) -> None:
         check_names(self.galleries)

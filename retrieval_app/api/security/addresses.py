@@ -139,12 +139,6 @@ def is_forwarded(headers: Headers) -> bool:
     return any(_FORWARDING.fullmatch(name) for name, _ in headers.raw)
 
 
-def comes_from_here(scope: Scope, headers: Headers) -> bool:
-    """Whether a program on this machine sent a request, without a proxy."""
-    peer = _read_peer(scope)
-    return peer is not None and peer.is_loopback and not is_forwarded(headers)
-
-
 def name_client(scope: Scope) -> str:
     """The client's address, by which wrong tokens are counted."""
     peer = _read_peer(scope)

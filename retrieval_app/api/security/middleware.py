@@ -12,9 +12,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from retrieval_app.api.errors import ApiError, refuse_with
 from retrieval_app.api.headers import SECURITY_HEADERS, add_missing, list_headers
 from retrieval_app.api.metrics import METHODS, Observer, RequestRecord
-from retrieval_app.api.security.access import OPEN_PATHS, Access
-from retrieval_app.api.security.addresses import comes_from_another_site, comes_from_here, name_client, strip_root_path
-from retrieval_app.api.security.rate_limits import RateLimits
+from retrieval_app.api.security.access import Access
+from retrieval_app.api.security.addresses import comes_from_another_site, name_client, strip_root_path
 from retrieval_app.api.security.rights import STRANGER, Visitor, find_visitor
 from retrieval_app.api.security.sign_in import FORM_PATH, FORM_TYPE, MAX_FORM_BYTES, SignIn
 from retrieval_app.api.security.upload_limits import BodyRoom
@@ -23,7 +22,6 @@ from retrieval_app.serving.errors import BusyError
 from retrieval_app.serving.serving_config import ServingConfig
 
 _IMAGE_PATHS = frozenset(("/v1/photos", "/v1/search/image", "/v1/embed", "/v1/images"))
-_UPLOAD_PATHS = _IMAGE_PATHS | {"/v1/photos/address"}
 _API = re.compile(r"/v1/.*", re.DOTALL)
 _PAGE = re.compile(r"/(|favicon\.ico|page/([a-z]+/)?[\w.-]+|docs(/[\w.-]*)?)", re.ASCII)
 _REQUEST_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
@@ -66,11 +64,10 @@ class Security:
         limits: ServingConfig,
         access: Access,
         sign_in: SignIn,
-        rates: RateLimits,
         observers: Sequence[Observer] = (),
         gallery: str | None = None,
     ) -> None:
-        self._app, self._limits, self._access, self._sign_in, self._rates = app, limits, access, sign_in, rates
+        self._app, self._limits, self._access, self._sign_in = app, limits, access, sign_in
         self._observers, self._gallery = observers, gallery
         self._bodies = BodyRoom(limits)
 
@@ -101,7 +98,6 @@ class Security:
 
         try:
             refusal = self._refuse(scope, headers) or await self._sign_in.admit(scope, headers)
-            refusal = refusal or self._limit_rate(scope, headers)
             if refusal is not None:
                 await refusal(scope, receive, send_with_headers)
             else:
@@ -139,18 +135,6 @@ class Security:
             await refusal(scope, receive, send)
         except ApiError as error:
             await refuse_with(scope, error.status, str(error))(scope, receive, send)
-
-    def _limit_rate(self, scope: Scope, headers: Headers) -> Response | None:
-        visitor, path = find_visitor(scope), scope["path"]
-        if path in OPEN_PATHS or comes_from_here(scope, headers):
-            return None
-        is_upload = scope["method"] == "POST" and path in _UPLOAD_PATHS
-        who = f"name {visitor.name}" if visitor.has_token else visitor.address
-        wait_s = self._rates.take(who, is_upload=is_upload)
-        if not wait_s:
-            return None
-        message = f"too many {'photos' if is_upload else 'requests'} came from you: try again in {wait_s} s"
-        return refuse_with(scope, 429, message, code="too_many_requests", retry_after_s=wait_s)
 
     def _refuse(self, scope: Scope, headers: Headers) -> Response | None:
         path, is_read = scope["path"], scope["method"] in ("GET", "HEAD")

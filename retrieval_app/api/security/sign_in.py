@@ -19,10 +19,10 @@ from starlette.types import Scope
 
 from retrieval_app.api.errors import refuse_with
 from retrieval_app.api.headers import SIGN_IN_HEADERS
-from retrieval_app.api.security import rate_limits
+from retrieval_app.api.security import failed_tries
 from retrieval_app.api.security.access import OPEN_PATHS, THE_OWNER, Access
 from retrieval_app.api.security.addresses import name_client
-from retrieval_app.api.security.rate_limits import FailedTries
+from retrieval_app.api.security.failed_tries import FailedTries
 from retrieval_app.api.security.rights import METRICS, READ, STRANGER, Visitor, find_visitor, keep_visitor
 from retrieval_app.api.security.sessions import Clock, SignedValue, SignedValues
 from retrieval_app.api.security.tokens import TokenEntry
@@ -218,7 +218,7 @@ class SignIn:
             return self._ask(scope, problem)
         message = "too many wrong tokens; wait before the next"
         refusal = self._refuse(scope, 429, message, problem="too many tries")
-        refusal.headers["Retry-After"] = str(ceil(rate_limits.LONGEST_WAIT_S))
+        refusal.headers["Retry-After"] = str(ceil(failed_tries.LONGEST_WAIT_S))
         refusal.headers["Connection"] = "close"  # the next guess costs a connection
         return refusal
 

@@ -14,7 +14,6 @@ from retrieval_app.api.errors import add_last_routes
 from retrieval_app.api.metrics import EngineCollector, Metrics
 from retrieval_app.api.security.access import Access
 from retrieval_app.api.security.middleware import Security
-from retrieval_app.api.security.rate_limits import RateConfig, RateLimits
 from retrieval_app.api.security.sign_in import SignIn
 from retrieval_app.api.security.sign_in import router as sign_in_router
 from retrieval_app.page.shell import draw_sign_in
@@ -30,9 +29,7 @@ BASE_URL = "http://127.0.0.1:7860"
 
 
 @contextmanager
-def serve(
-    gallery: Path, *, access: Access | None = None, config: ServingConfig | None = None, rates: RateConfig | None = None
-) -> Iterator[TestClient]:
+def serve(gallery: Path, *, access: Access | None = None, config: ServingConfig | None = None) -> Iterator[TestClient]:
     """A client of a server for a gallery: the API as the server has it, without the page."""
     engine = Engine(gallery, config=config or ServingConfig(threads=1))
     review = ReviewStore.of_gallery(gallery)
@@ -46,12 +43,7 @@ def serve(
     app.include_router(sign_in_router)
     app.mount("/", PlainTextResponse("as the page"))
     app.add_middleware(
-        Security,
-        limits=engine.config,
-        access=access,
-        sign_in=app.state.sign_in,
-        observers=[app.state.metrics.observe],
-        rates=RateLimits(rates or RateConfig()),
+        Security, limits=engine.config, access=access, sign_in=app.state.sign_in, observers=[app.state.metrics.observe]
     )
     app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=["127.0.0.1", "::1"])
     try:

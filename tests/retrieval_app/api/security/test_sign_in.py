@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 from httpx import Response
 
-from retrieval_app.api.security import access, rate_limits
+from retrieval_app.api.security import access, failed_tries
 from retrieval_app.api.security.access import Access
 from retrieval_app.api.security.sessions import SignedValues, read_secret
 from retrieval_app.api.security.sign_in import SESSION_S, SignIn
@@ -22,8 +22,8 @@ FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 @pytest.fixture
 def guarded(served: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
     """A server that asks for a token, follows no redirect by itself, and holds wrong tries back but shortly."""
-    monkeypatch.setattr(rate_limits, "FIRST_WAIT_S", 0.001)
-    monkeypatch.setattr(rate_limits, "LONGEST_WAIT_S", 0.01)
+    monkeypatch.setattr(failed_tries, "FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr(failed_tries, "LONGEST_WAIT_S", 0.01)
     with serve(served, access=Access(token=TOKEN, loopback=False)) as client:
         client.follow_redirects = False
         yield client
@@ -199,7 +199,7 @@ def test_the_cookie_is_for_tls_alone_where_a_proxy_here_speaks_it(guarded: TestC
 
 
 def test_wrong_tokens_wait_and_the_right_one_does_not(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rate_limits, "FIRST_WAIT_S", 2.0)
+    monkeypatch.setattr(failed_tries, "FIRST_WAIT_S", 2.0)
     with serve(served, access=Access(token=TOKEN)) as client, client, ThreadPoolExecutor(20) as pool:
 
         def ask(text: str) -> tuple[int, float]:
@@ -220,7 +220,7 @@ def test_wrong_tokens_wait_and_the_right_one_does_not(served: Path, monkeypatch:
 
 
 def test_too_many_wrong_tokens_at_once_are_sent_away(guarded: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rate_limits, "MOST_WAITING_IN_ALL", 0)
+    monkeypatch.setattr(failed_tries, "MOST_WAITING_IN_ALL", 0)
     response = guarded.get("/v1/gallery", headers={"Authorization": "Bearer wrong"})
     assert (response.status_code, response.json()["error"]["code"]) == (429, "too_many_tries")
     assert response.headers["connection"] == "close"

@@ -1,65 +1,17 @@
-"""Rate limits: a token bucket for each visitor elsewhere, and growing waits for wrong tokens; right ones never wait."""
+"""Growing waits for wrong tokens; right ones never wait."""
 
 import asyncio
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
-from math import ceil
-
-from index.config_fields import check_fields, option
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 2.0  # of an address' wrong tokens, each of which waits twice as long
 FORGOTTEN_S = 600.0  # without a wrong token, after which an address begins anew
 MOST_WAITING, MOST_WAITING_IN_ALL = 8, 128  # wrong tokens at once, of one address and of all; further ones get 429
 LOG_WINDOW_S = 60.0
-_MOST_BUCKETS = _MAX_ADDRESSES = 10_000
+_MAX_ADDRESSES = 10_000
 _MAX_LOGGED = 10  # addresses in a window
 _OTHERS = "other addresses"
-
-
-@dataclass(frozen=True, slots=True)
-class RateConfig:
-    """Rate limits per name or address."""
-
-    requests_per_s: float = option(
-        0.0, "Requests a second of one name or address, a page's images among them; 0 for any number.", at_least=0
-    )
-    requests_burst: int = option(
-        200, "Requests that may come at once before that counts; a page that opens sends some hundred.", at_least=1
-    )
-    uploads_per_min: float = option(
-        0.0, "Photos a minute that one name or address may send; 0 for any number.", at_least=0
-    )
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-
-class RateLimits:
-    """Token buckets by visitor, of requests and of uploads, for the event loop; the least recently used are dropped."""
-
-    def __init__(self, config: RateConfig, *, clock: Callable[[], float] = time.monotonic) -> None:
-        per_min = config.uploads_per_min
-        self._requests = config.requests_per_s, float(config.requests_burst)
-        self._uploads = per_min / 60, max(1.0, per_min)
-        self._clock = clock
-        self._buckets: OrderedDict[tuple[str, float], tuple[float, float]] = OrderedDict()  # tokens, when counted
-
-    def take(self, visitor: str, *, is_upload: bool = False) -> int:
-        """Count a request: 0 where it may pass, else the whole seconds until one may."""
-        now = self._clock()
-        for per_s, most in (self._requests, *([self._uploads] if is_upload else [])):
-            if not per_s:
-                continue
-            count, since = self._buckets.pop((visitor, per_s), (most, now))
-            count = min(most, count + (now - since) * per_s)
-            self._buckets[visitor, per_s] = (count - 1 if count >= 1 else count), now
-            while len(self._buckets) > _MOST_BUCKETS:
-                self._buckets.popitem(last=False)
-            if count < 1:
-                return ceil((1 - count) / per_s)
-        return 0
 
 
 class FailedTries:
