@@ -67,7 +67,7 @@ def read_address(text: str) -> Address | None:
 
 @lru_cache(maxsize=4096)
 def group_address(text: str) -> str:
-    """Key for counts by address: an IPv4 address, the network of an IPv6 address, or the text itself if it is no address."""
+    """Key of a client: an IPv4 address, the network of an IPv6 address, or the text itself if it is no address."""
     address = read_address(text)
     if isinstance(address, ipaddress.IPv6Address):
         return str(ipaddress.ip_network((address, _NETWORK_BITS), strict=False))

@@ -116,11 +116,6 @@ def _show(value: Any) -> str:
     is_flag=True,
     help="Serve others without a token: everyone who reaches the address may search, no one may decide.",
 )
-@click.option(
-    "--audit",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Folder of a `retrieval audit`: the Labels view shows its label issues instead of the gallery's own.",
-)
 @config_options(ServeOptions)
 @config_file_option("photos-waiting = 64", before="options and variables go before")
 @click.option(

@@ -95,11 +95,10 @@ class Insights:
 
     Args:
         cache: a folder that keeps results other than the calibration, for the last two versions.
-        audit: folder of a finished `retrieval audit`, which has the label issues; None finds them in the gallery.
     """
 
-    def __init__(self, gallery: Gallery, *, cache: Path | None, audit: Path | None = None) -> None:
-        self._gallery, self._given, self._audit = gallery, gallery.without_decisions, audit
+    def __init__(self, gallery: Gallery, *, cache: Path | None) -> None:
+        self._gallery, self._given = gallery, gallery.without_decisions
         self._folder = None if cache is None else cache / gallery.version
         self._of = hashlib.sha256(gallery.manifest.to_json().encode()).hexdigest()
         self._changed = threading.Condition()
@@ -112,8 +111,7 @@ class Insights:
         self._tasks: dict[Name, _Task] = {  # what takes longer comes later
             "calibration": _Task(Insights._calibrate, of_decisions=True, goes_on=True),
             "duplicates": _Task(Insights._find_duplicates, DuplicateReport),
-            # An audit is soon read and may be made anew: it is read each time.
-            "label_issues": _Task(Insights._find_label_issues, LabelIssues if audit is None else None),
+            "label_issues": _Task(Insights._find_label_issues, LabelIssues),
             "updated_issues": _Task(Insights._update_now, goes_on=True),
             "quality": _Task(Insights._assess_quality, Quality, of_decisions=True),
             "map": _Task(Insights._lay_out, MapLayout),
@@ -182,13 +180,13 @@ class Insights:
         return replace(computed, value=computed.value.with_decisions(self._gallery.decided))
 
     def update_issues(self, decisions: Decisions) -> LabelIssues | None:
-        """Label issues as they are now; new decisions start an update, at most a fifth of the time. An audit's stay."""
+        """Label issues as they are now; new decisions start an update, at most a fifth of the time."""
         base: Computed[LabelIssues] = self.get("label_issues")
         if base.value is None:
             return None
         with self._changed:
             task = self._tasks["updated_issues"]
-            if self._audit is not None or not decisions:
+            if not decisions:
                 self._seen = {}
             elif self._lacks(decisions) and not (task.is_computing or self._closed or monotonic() < task.retry_at):
                 self._seen = decisions
@@ -201,7 +199,7 @@ class Insights:
         if base.value is None:
             return base.state == "computing"
         with self._changed:
-            return self._audit is None and bool(decisions) and self._lacks(decisions)
+            return bool(decisions) and self._lacks(decisions)
 
     def close(self) -> None:
         """Stop what is being computed at its next report of progress, and begin nothing more; does not wait."""
@@ -270,8 +268,6 @@ class Insights:
 
     def _load_or_compute(self, name: Name, gallery: Gallery) -> Any:
         task = self._tasks[name]
-        if name == "label_issues":
-            self._settle("duplicates")  # accepting verdicts needs them, also where an audit has the label issues
 
         def report(done: int, total: int) -> None:
             if self._closed:
@@ -300,8 +296,6 @@ class Insights:
         return duplicates_report.find_duplicate_groups(self._given, progress)
 
     def _find_label_issues(self, _: Gallery, progress: Progress) -> LabelIssues:
-        if self._audit is not None:
-            return label_issues.read_audit(self._audit, self._given)
         duplicates = self._settle("duplicates")
         found, self._calibration = label_issues.find_label_issues(self._given, progress, duplicates=duplicates)
         return found

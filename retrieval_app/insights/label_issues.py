@@ -1,18 +1,14 @@
 """Label issues of a gallery: labels that its vectors contradict, also after people decided about some."""
 
-import json
 from collections.abc import Container, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.labels.decisions import CHANGE, DROP, P_RIGHT, LabelDecision, LabelKey
-from index.labels.issue_tables import read_issues
-from index.labels.issues import MIN_P_ERROR, CheckedImages, LabelIssues, collect_issues
+from index.labels.issues import CheckedImages, LabelIssues, collect_issues
 from index.labels.kinds import COPIES, LIKELY_ERROR, PROPOSAL
 from index.labels.label_errors import find_label_errors
 from index.labels.list_issues import list_label_issues
@@ -168,41 +164,3 @@ def without_dropped_copies(issues: LabelIssues, gallery: Gallery) -> LabelIssues
         confused_classes=issues.confused_classes,
         base=issues,
     )
-
-
-def read_audit(path: Path, gallery: Gallery) -> LabelIssues:
-    """Label issues of the folder of `retrieval audit`, or its audit.csv, for members with equal bytes and label."""
-    table = path / "audit.csv" if path.is_dir() else path
-    audited = read_issues(table)
-    with gallery.catalog() as catalog:
-        members = [row for row in catalog.rows(status="indexed") if row.label is not None]
-    by_content = {(row.sha256, row.label): row.id for row in reversed(members)}  # the first of equals
-    ids = {issue.id: by_content[issue.key] for issue in audited.items if issue.key in by_content}
-    here = [issue for issue in audited.items if issue.id in ids]
-    items = [
-        replace(
-            issue,
-            id=ids[issue.id],
-            path="",
-            kind=issue.kind or "wrong_label",
-            agreeing=tuple((ids[near], score) for near, score in issue.agreeing if near in ids),
-            disagreeing=tuple((ids[near], score, label) for near, score, label in issue.disagreeing if near in ids),
-        )
-        for issue in here
-        if issue.p_error >= MIN_P_ERROR
-    ]
-    items.sort(key=lambda issue: -issue.p_error)
-    found = collect_issues(items, checked=len(here), errors=sum(issue.p_error for issue in here))
-    return replace(found, classes=audited.classes, look_alikes=_read_look_alikes(table))
-
-
-def _read_look_alikes(table: Path) -> float | None:
-    """`look_alikes` of an audit, from the summary beside its table; None without a summary."""
-    summary = table.with_name("summary.json")
-    try:
-        found = json.loads(summary.read_text(encoding="utf-8"))["look_alikes"]
-        return float(found)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"no summary of an audit: {error!r}; audit again", at=summary) from error

@@ -122,7 +122,7 @@ class ServerApp:
 
     def _open_gallery(self, served: ServedGallery) -> FastAPI:
         options, limits, opened = self._options, self._options.limits, self._opened
-        engine = Engine(served.path, config=limits, audit=options.audit, name=served.name)
+        engine = Engine(served.path, config=limits, name=served.name)
         opened.callback(engine.close)
         review, log = ReviewStore.of_gallery(served.path), self._logs[served.name or ""]
         opened.callback(review.close)

@@ -101,15 +101,12 @@ class ServeOptions:
         "Keep the galleries up to date while their folders change, as `retrieval index watch` does, in a process "
         "of low priority for each.",
     )
-    audit: Path | None = None
     watching: WatchConfig = field(default_factory=WatchConfig)
     limits: ServingConfig = field(default_factory=ServingConfig)
     connections: ConnectionConfig = field(default_factory=ConnectionConfig)
 
     def __post_init__(self) -> None:
         check_names(self.galleries)
-        if self.audit is not None and len(self.galleries) > 1:
-            raise InputError("--audit is about the labels of one gallery: serve that one alone")
         if not 0 <= self.port <= 65535:
             raise InputError(f"--port {self.port}: a port is a number in 0..65535 (0: any free one)")
         if self.token is not None:

@@ -33,8 +33,6 @@ def serve_gallery(options: ServeOptions, *, on_ready: Callable[[str, str], None]
         on_ready: called once the server answers, with the address of the page (of several galleries, of their list),
             and the same with a code that signs in once where a token is required.
     """
-    if options.audit is not None and not (options.audit / "audit.csv").is_file():
-        raise InputError(f"--audit {printable_path(options.audit)}: expected the folder that `retrieval audit` wrote")
     for served in options.galleries:
         find_version(served.path)  # says more than that the port is taken
     switch_off_telemetry()

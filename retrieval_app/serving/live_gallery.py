@@ -55,11 +55,9 @@ class LiveGallery:
         decisions_problem: why the newest label decisions are not shown; None where they are.
     """
 
-    def __init__(
-        self, path: Path, *, audit: Path | None = None, filter_s: float | None = None, shows_gps: bool = False
-    ) -> None:
-        """Open the current version; `audit` has label issues that replace its own, filters take at most `filter_s`."""
-        self.path, self._audit, self._filter_s, self._shows_gps = path, audit, filter_s, shows_gps
+    def __init__(self, path: Path, *, filter_s: float | None = None, shows_gps: bool = False) -> None:
+        """Open the current version; filters take at most `filter_s`."""
+        self.path, self._filter_s, self._shows_gps = path, filter_s, shows_gps
         self.problem: str | None = None
         self.decisions_problem: str | None = None
         self.swaps = 0
@@ -169,7 +167,7 @@ class LiveGallery:
             side = gallery.embedder.contract.preprocess.crop
             for model in (gallery.embedder, wide):
                 model.embed_batch(np.zeros((1, side, side, 3), dtype=np.uint8))
-        insights = Insights(gallery, cache=gallery.path / CACHE_FOLDER, audit=self._audit)
+        insights = Insights(gallery, cache=gallery.path / CACHE_FOLDER)
         insights.get("calibration")  # which every search needs
         if before is not None:  # requests are still answered from the version before
             insights.wait("calibration", timeout=_CALIBRATION_S)

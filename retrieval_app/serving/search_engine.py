@@ -124,18 +124,11 @@ class _Embedding:
 class Engine:
     """Search engine of one gallery; `name` is for people, and `live` always its newest sound version."""
 
-    def __init__(
-        self,
-        gallery_path: Path,
-        *,
-        config: ServingConfig | None = None,
-        audit: Path | None = None,
-        name: str | None = None,
-    ) -> None:
-        """Open the gallery; `audit` has label issues that replace its own."""
+    def __init__(self, gallery_path: Path, *, config: ServingConfig | None = None, name: str | None = None) -> None:
+        """Open the gallery."""
         self.config = config = config or ServingConfig()
         self.name = name or gallery_path.name
-        self.live = LiveGallery(gallery_path, audit=audit, filter_s=config.filter_s, shows_gps=config.show_gps)
+        self.live = LiveGallery(gallery_path, filter_s=config.filter_s, shows_gps=config.show_gps)
         self.searches_lane: Lane[Search, list[Hit]] = Lane(
             "searches",
             answer_searches,

@@ -16,7 +16,6 @@ SECRET = "a-secret-of-the-tests"
 _OTHER = {
     "host": "127.0.0.2",
     "port": 8,
-    "audit": ".",
     "config": None,
     "token": None,
     "backend": "openvino",

@@ -118,19 +118,18 @@ def fail_expectedly(*_: Any, **__: Any) -> None:
     raise InputError("there is nothing to see; look elsewhere")
 
 
-def test_failures_are_retried_later(labelled: Gallery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now, audit = [1000.0], tmp_path / "audit"
+def test_failures_are_retried_later(labelled: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
     monkeypatch.setattr(background_module, "monotonic", lambda: now[0])
-    asked = Insights(labelled, cache=None, audit=audit)
-    assert asked.wait("label_issues", timeout=_PATIENCE).state == "failed"
-    audit.mkdir()
-    (audit / "audit.csv").write_text("path,sha256,label,p_error,p_none,verdict\n")
+    with monkeypatch.context() as broken:
+        broken.setattr(groups_module, "find_duplicate_groups", fail_expectedly)
+        asked = Insights(labelled, cache=None)
+        assert asked.wait("duplicates", timeout=_PATIENCE).state == "failed"
     now[0] += RETRY_S - 1
-    assert asked.label_issues.state == "failed"  # what cannot succeed is not tried at every call
+    assert asked.duplicates.state == "failed"  # what cannot succeed is not tried at every call
     now[0] += 1
-    assert asked.label_issues.state == "computing"
-    found = asked.wait("label_issues", timeout=_PATIENCE)
-    assert (found.state, found.value is not None and found.value.checked) == ("ready", 0)
+    assert asked.duplicates.state == "computing"
+    assert asked.wait("duplicates", timeout=_PATIENCE).state == "ready"
     asked.close()
 
 

@@ -1,6 +1,5 @@
 """Labels that may be wrong."""
 
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -8,18 +7,16 @@ from typing import Any
 
 import pytest
 
-from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision
-from index.labels.issues import LabelIssue, LabelIssues
+from index.labels.issues import LabelIssues
 from index.writing.build import build_gallery, update_gallery
 from retrieval_app.insights import background as background_module
 from retrieval_app.insights.background import Insights
-from retrieval_app.insights.label_issues import apply_decisions, find_label_issues, read_audit
+from retrieval_app.insights.label_issues import apply_decisions, find_label_issues
 from retrieval_app.reports.duplicates_report import find_duplicate_groups
 from tests.models import tiny_contract, write_three_output_model, write_tiny_model
 from tests.retrieval_app.insights.conftest import MISLABELLED, draw_labelled
-from training.audit.run_audit import write_audit_tables
 
 
 @pytest.fixture(scope="module")
@@ -227,79 +224,3 @@ def test_a_failed_update_is_tried_again(labelled: Gallery, decide: Decide, monke
     updated = insights.update_issues(second)
     assert (updated is not None and updated.decisions, insights.is_updating(second)) == (2, False)
     insights.close()
-
-
-def test_an_audits_list_is_not_updated(labelled: Gallery, ids: dict[str, int], decide: Decide, tmp_path: Path) -> None:
-    (tmp_path / "audit.csv").write_text("path,sha256,label,p_error,p_none,verdict\n", encoding="utf-8")
-    insights = Insights(labelled, cache=None, audit=tmp_path)
-    base = insights.wait("label_issues").value
-    decision = decide(WRONG, KEEP)
-    updated = insights.update_issues({decision.key: decision})
-    insights.close()
-    assert updated == base
-
-
-def write_audit(gallery: Gallery, out: Path) -> Path:
-    """An audit of five members, of an image that is none, and of one whose label has changed since."""
-    source = Path(gallery.sources[1].root)
-    names = ["red/wrong_0.png", "blue/3.png", "blue/5.png", "red/1.png", "green/3.png"]
-    contents = [(source / name, (source / name).read_bytes(), name.partition("/")[0]) for name in names]
-    contents += [(Path("/gone.png"), b"gone", "red"), (source / "red/3.png", (source / "red/3.png").read_bytes(), "x")]
-    images = [
-        LabelIssue(
-            id=number,
-            path=str(path),
-            sha256=hashlib.sha256(data).hexdigest(),
-            label=label,
-            p_error=0.9 if number == 0 else 0.2 if number == 1 else 0.01,
-            confidence=1 - number / 100,
-            p_none=0.05,
-            suggestions=(("blue", 0.8), ("green", 0.1)),
-            verdict="change",
-            agreeing=((5, 0.95), (3, 0.5)),
-            disagreeing=((1, 0.99, "blue"), (2, 0.98, "blue")),
-        )
-        for number, (path, data, label) in enumerate(contents)
-    ]
-    issues = LabelIssues(tuple(images), checked=len(images), noise_rate=0.1, look_alikes=1.0)
-    write_audit_tables(issues, out, run=Path("run"))
-    return out
-
-
-def test_an_audit_is_read_as_label_issues(labelled: Gallery, ids: dict[str, int], tmp_path: Path) -> None:
-    issues = read_audit(write_audit(labelled, tmp_path / "audit"), labelled)
-    assert [issue.id for issue in issues.items] == [ids["red/wrong_0.png"], ids["blue/3.png"]]
-    first = issues.items[0]
-    assert (first.label, first.p_error, first.suggested) == ("red", 0.9, "blue")
-    assert first.suggestions == (("blue", 0.8), ("green", 0.1))
-    assert (first.p_suggested, first.p_none) == (0.8, 0.05)
-    assert first.agreeing == ((ids["red/1.png"], 0.5),)  # the nearest is no member
-    assert first.disagreeing == ((ids["blue/3.png"], 0.99, "blue"), (ids["blue/5.png"], 0.98, "blue"))
-    assert issues.checked == 5
-    assert issues.noise_rate == pytest.approx((0.9 + 0.2 + 3 * 0.01) / 5)
-    assert issues.pairs == (("red", "blue", 1),)
-    assert issues == read_audit(tmp_path / "audit" / "audit.csv", labelled)
-
-
-def test_the_audit_replaces_the_gallerys_own_label_issues(labelled: Gallery, tmp_path: Path) -> None:
-    asked = Insights(labelled, cache=tmp_path / "cache", audit=write_audit(labelled, tmp_path / "audit"))
-    assert asked.wait("label_issues", timeout=60).value == read_audit(tmp_path / "audit", labelled)
-    assert not list((tmp_path / "cache").rglob("label_issues.json"))
-    asked.close()
-
-
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        (None, "cannot be read"),
-        ("path,label\na,b\n", "lacks the columns sha256, p_error, p_none, verdict"),
-        ("path,sha256,label,p_error,p_none,verdict\n{path},{sha256},red,much,0,keep\n", "'much', no number"),
-    ],
-)
-def test_what_is_no_audit_is_told(labelled: Gallery, tmp_path: Path, content: str | None, problem: str) -> None:
-    if content is not None:
-        data = (Path(labelled.sources[1].root) / "red/1.png").read_bytes()
-        filled = content.format(path="a.png", sha256=hashlib.sha256(data).hexdigest())
-        (tmp_path / "audit.csv").write_text(filled)
-    with pytest.raises(InputError, match=problem):
-        read_audit(tmp_path / "audit.csv", labelled)

@@ -238,7 +238,6 @@ def test_a_broken_gallery_leaves_others_alone(folder: Path, tmp_path: Path, team
         ((("shop", "small"), ("fashion", "small")), {}, "two galleries have the name small"),
         ((("shop", "a"), ("shop", "b")), {}, "named twice"),
         ((("shop", "a b"),), {}, "'a b' is not a valid gallery name"),
-        ((("shop", "a"), ("fashion", "b")), {"audit": Path()}, "--audit is about the labels of one gallery"),
     ],
 )
 def test_what_cannot_be_served_together_is_refused_with_what_to_do(
