@@ -34,7 +34,6 @@ from retrieval_app.reports.standalone import load_template
 from retrieval_app.review.activity_log import ActivityLog
 from retrieval_app.review.jobs import Jobs
 from retrieval_app.review.review_store import ReviewStore
-from retrieval_app.server.access_log import open_access_log
 from retrieval_app.serving.photo_fetching import PhotoFetcher
 from retrieval_app.serving.search_engine import Engine
 
@@ -74,7 +73,6 @@ class ServerApp:
         self._access = choose_access(options, secret=None if options.tokens is None else read_secret(sessions[0]))
         if self._access.book is not None:
             self._access.book.warn_of_others(self._access.galleries)
-        self._observers = opened.enter_context(open_access_log(options.access_log))
         self._logs = {
             served.name or "": opened.enter_context(closing(ActivityLog(served.path))) for served in options.galleries
         }
@@ -110,7 +108,7 @@ class ServerApp:
             limits=options.limits,
             access=access,
             sign_in=sign_in,
-            observers=[metrics.observe, *self._observers],
+            observers=[metrics.observe],
             gallery=gallery,
         )
         app.add_middleware(RootPath, root_path=self._place(gallery))

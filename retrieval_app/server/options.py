@@ -91,11 +91,6 @@ class ServeOptions:
         "from public addresses only.",
         flag="--fetch-addresses",
     )
-    access_log: Path | None = option(
-        None,
-        "Add a line of JSON to this file for every request, without what people typed; - is standard output.",
-        metavar="FILE|-",
-    )
     watch: bool = option(
         False,
         "Keep the galleries up to date while their folders change, as `retrieval index watch` does, in a process "

@@ -80,11 +80,6 @@ def test_what_is_copied_into_the_container_is_enough_to_start_as_its_user_would(
     assert done.returncode == 0, done.stderr
     settings = json.loads(done.stdout)["settings"]
     assert (settings["host"]["value"], str(settings["port"]["value"])) == ("0.0.0.0", PORT)
-    assert settings["access-log"] == {
-        "value": "-",
-        "from": "the variable RETRIEVAL_SERVE_ACCESS_LOG",
-        "variable": "RETRIEVAL_SERVE_ACCESS_LOG",
-    }
     assert _arguments("EXPOSE") == [PORT]
     assert _arguments("USER")[-1] not in ("0", "root")
     volumes = json.loads(_arguments("VOLUME")[0])
@@ -108,7 +103,7 @@ def _command() -> list[str]:
 def test_a_server_with_the_containers_settings_is_found_healthy_by_its_check(gallery: Path, tmp_path: Path) -> None:
     check = json.loads(_arguments("HEALTHCHECK")[0].partition("CMD ")[2])
     assert (check[0], check[1]) == ("python", "-c")
-    options = ["--host", "0.0.0.0", "--token-file", str(tmp_path / "token"), "--access-log", "-"]
+    options = ["--host", "0.0.0.0", "--token-file", str(tmp_path / "token")]
     with serve(gallery, *options, log=tmp_path / "log") as server:
         here = check[2].replace(f":{PORT}/", f":{server.port}/")
         assert subprocess.run([sys.executable, "-c", here]).returncode == 0
