@@ -34,7 +34,6 @@ EXTRAS = {
     "anyio": "serve",
     "gradio": "ui",
     "fastapi": "serve",
-    "prometheus_client": "serve",
     "pydantic": "serve",
     "starlette": "serve",
     "uvicorn": "serve",

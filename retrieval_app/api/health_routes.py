@@ -1,16 +1,11 @@
-"""Health routes: whether the server is alive and ready, and its Prometheus metrics."""
+"""Health routes: whether the server is alive and ready."""
 
 from typing import Literal
 
-from fastapi import Depends, Response
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-
 from retrieval_app.api.request_context import Context, make_router, responses
 from retrieval_app.api.schemas import Answer
-from retrieval_app.api.security.access import require_metrics
 from retrieval_app.serving.errors import NotReadyError
 
-METRICS_TEXT = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Prometheus' text"}}
 _PROBLEM = "the newest version cannot be served, the one before goes on; the server's log says why"
 _FAILS = "the gallery cannot be searched at the moment; the server's log says why"
 
@@ -48,10 +43,3 @@ async def get_readiness(context: Context) -> dict[str, str | None]:
         raise NotReadyError(_FAILS) from None  # the reason may name folders of the machine
     problem = live.problem or live.decisions_problem
     return {"status": "ready", "version": snapshot.version, "problem": problem if knows else problem and _PROBLEM}
-
-
-@router.get("/metrics", dependencies=[Depends(require_metrics)], **responses(None, also=METRICS_TEXT))
-async def get_metrics(context: Context) -> Response:
-    """Prometheus metrics: requests, seconds, queues, refusals, photos kept, the gallery's version and size."""
-    text = await context.engine.run(generate_latest, context.request.app.state.metrics.registry)
-    return Response(text, media_type=CONTENT_TYPE_LATEST)

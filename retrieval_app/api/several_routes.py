@@ -1,22 +1,19 @@
-"""Routes of a server of several galleries: their list, and their health and metrics together."""
+"""Routes of a server of several galleries: their list, and their health together."""
 
 import asyncio
 from contextlib import suppress
 from typing import Any, Literal
 
-from fastapi import Depends, FastAPI, Request, Response
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from fastapi import FastAPI, Request
 from pydantic import Field
 
 from index.errors import GalleryError
 from index.text import valid_text
 from retrieval_app.api.gallery_routes import Permissions
-from retrieval_app.api.health_routes import METRICS_TEXT, Health, get_health
-from retrieval_app.api.metrics import JoinedMetrics
+from retrieval_app.api.health_routes import Health, get_health
 from retrieval_app.api.request_context import make_router, responses
 from retrieval_app.api.schemas import Answer
-from retrieval_app.api.security.access import require_metrics
-from retrieval_app.api.security.rights import METRICS, READ, REVIEW, WRITE
+from retrieval_app.api.security.rights import READ, REVIEW, WRITE
 from retrieval_app.serving.errors import NotReadyError
 from retrieval_app.serving.search_engine import Engine
 
@@ -42,17 +39,17 @@ class GalleryList(Answer):
     galleries: list[GalleryEntry]
 
 
-def _list_allowed(request: Request, right: str) -> dict[str, tuple[FastAPI, frozenset[str]]]:
-    """The galleries in which the visitor has a right, with all rights there."""
+def _list_allowed(request: Request) -> dict[str, tuple[FastAPI, frozenset[str]]]:
+    """The galleries that the visitor may search, with all rights there."""
     galleries: dict[str, FastAPI] = request.app.state.galleries
     found = {name: (app, app.state.sign_in.find_rights(request.scope)) for name, app in galleries.items()}
-    return {name: (app, rights) for name, (app, rights) in found.items() if right in rights}
+    return {name: (app, rights) for name, (app, rights) in found.items() if READ in rights}
 
 
 @router.get("/galleries", **responses(GalleryList))
 async def list_galleries(request: Request) -> GalleryList:
     """The galleries that the visitor may search; the API of each is below its path."""
-    allowed = _list_allowed(request, READ)
+    allowed = _list_allowed(request)
     entries = await asyncio.to_thread(lambda: [_describe(name, *one) for name, one in allowed.items()])
     return GalleryList(galleries=entries)
 
@@ -87,11 +84,3 @@ async def get_readiness(request: Request) -> dict[str, str]:
         message = "not every gallery can be searched at the moment; the server's log says why"
         raise NotReadyError(message) from error
     return {"status": "ready"}
-
-
-@health_router.get("/metrics", dependencies=[Depends(require_metrics)], **responses(None, also=METRICS_TEXT))
-async def get_metrics(request: Request) -> Response:
-    """Prometheus metrics of the galleries that the visitor may read, by the label `gallery`."""
-    allowed = {name: app.state.metrics for name, (app, _) in _list_allowed(request, METRICS).items()}
-    text = await asyncio.to_thread(generate_latest, JoinedMetrics({"": request.app.state.metrics, **allowed}))
-    return Response(text, media_type=CONTENT_TYPE_LATEST)

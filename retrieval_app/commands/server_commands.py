@@ -74,7 +74,7 @@ def tokens() -> None:
     metavar="RIGHT[:GALLERY]",
     callback=_check_rights,
     help="read: search and look. review: decide about labels and duplicates too. write: with `serve --writable` add "
-    "and remove images too, and all else. metrics: nothing but /v1/metrics. With a colon and its name, of that one "
+    "and remove images too. With a colon and its name, of that one "
     "gallery among several of a server alone. Can be repeated.",
 )
 @_days("After how many days it opens nothing any more; without, it has no end.")

@@ -20,7 +20,6 @@ from index.versions.annotations import annotations_folder
 from retrieval_app.api import several_routes
 from retrieval_app.api.document import make_api
 from retrieval_app.api.errors import add_last_routes
-from retrieval_app.api.metrics import EngineCollector, Metrics
 from retrieval_app.api.security.access import Access, choose_access
 from retrieval_app.api.security.addresses import LOCAL_PROXIES, strip_root_path
 from retrieval_app.api.security.middleware import RootPath, Security, redirect_to_slash
@@ -93,24 +92,15 @@ class ServerApp:
             app.state.engine.refuse_costly()
             app.state.jobs.stop()
 
-    def _protect(
-        self, app: FastAPI, *, access: Access, sign_in: SignIn, metrics: Metrics, gallery: str | None = None
-    ) -> None:
+    def _protect(self, app: FastAPI, *, access: Access, sign_in: SignIn, gallery: str | None = None) -> None:
         """Put the middleware around an application, and its access rules into its state.
 
         Compression is safe (BREACH): bodies hold no secrets, and other origins are refused.
         """
-        app.state.access, app.state.sign_in, app.state.metrics = access, sign_in, metrics
+        app.state.access, app.state.sign_in = access, sign_in
         options = self._options
         app.add_middleware(GZipMiddleware, minimum_size=_SMALLEST_COMPRESSED_BYTES, compresslevel=5)
-        app.add_middleware(
-            Security,
-            limits=options.limits,
-            access=access,
-            sign_in=sign_in,
-            observers=[metrics.observe],
-            gallery=gallery,
-        )
+        app.add_middleware(Security, limits=options.limits, access=access, sign_in=sign_in)
         app.add_middleware(RootPath, root_path=self._place(gallery))
         app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=[*options.trusted_proxies] or LOCAL_PROXIES)
 
@@ -140,16 +130,14 @@ class ServerApp:
         app.state.engine, app.state.review, app.state.jobs, app.state.log = engine, review, jobs, log
         app.state.is_one_of_several = served.name is not None
         app.state.fetcher = PhotoFetcher(limits)
-        metrics = Metrics(EngineCollector(engine))
-        self._protect(app, access=access, sign_in=sign_in, metrics=metrics, gallery=served.name)
+        self._protect(app, access=access, sign_in=sign_in, gallery=served.name)
         return app
 
     def _join(self) -> ASGIApp:
         """Routes requests by their path to a gallery, to the list of galleries, or to one that refuses them."""
         named = {name: app for name, app in self._galleries.items() if name is not None}
-        metrics = Metrics()
         list_app = _create_list_app(named, requires_token=self._access.requires_token)
-        self._protect(list_app, access=self._access, sign_in=self._sign_in, metrics=metrics)
+        self._protect(list_app, access=self._access, sign_in=self._sign_in)
         hidden = replace(self._access, galleries=frozenset(), is_hidden=True)
         none_app, of_none = FastAPI(openapi_url=None), self._sign_in.for_gallery(hidden)
 
@@ -157,7 +145,7 @@ class ServerApp:
             return of_none.refuse_unknown(request.scope)
 
         none_app.router.routes[:] = [*sign_in_router.routes, Route("/{path:path}", refuse)]
-        self._protect(none_app, access=hidden, sign_in=of_none, metrics=metrics)
+        self._protect(none_app, access=hidden, sign_in=of_none)
 
         async def route(scope: Scope, receive: Receive, send: Send) -> None:
             found = None

@@ -33,15 +33,11 @@ class _Waiting(Generic[Task, Answer]):
 class Lane(Generic[Task, Answer]):
     """Queue of tasks of one kind; `answer` answers at most `most` tasks of equal keys at once, `capacity` may wait."""
 
-    name: str
     answer: Callable[[Sequence[Task]], Sequence[Answer | Exception]]
     key: Callable[[Task], Hashable]
     most: int
     capacity: int
     waiting: deque[_Waiting[Task, Answer]] = field(default_factory=deque)
-    refused: int = 0
-    batches: int = 0
-    answered: int = 0
 
     def take(self, *, free: int) -> list[_Waiting[Task, Answer]]:
         """The next batch, which leaves their share to free workers."""
@@ -84,7 +80,6 @@ class Workers:
             if self._closed:
                 raise BusyError(_ENDS)
             if not is_begun and len(lane.waiting) >= lane.capacity:
-                lane.refused += 1
                 raise BusyError("the server is busy; try again in a moment")
             lane.waiting.append(_Waiting(task, lane.key(task), time.monotonic() + timeout_s, future))
             self._changed.notify()
@@ -135,8 +130,6 @@ def _answer(lane: Lane[Any, Any], batch: Sequence[_Waiting[Any, Any]]) -> None:
     # The requests raise whatever error this is, and the worker goes on, as in concurrent.futures.
     except Exception as error:  # noqa: BLE001
         answers = [error] * len(alive)
-    lane.batches += 1
-    lane.answered += len(alive)
     for waiting, answer in zip(alive, answers, strict=True):
         if isinstance(answer, Exception):
             waiting.future.set_exception(answer)
@@ -153,10 +146,6 @@ class BoundedPool:
         self._waiting: OrderedDict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = OrderedDict()
         self._last = ""
         self._capacity, self._count, self._lock = capacity, 0, threading.Lock()
-
-    @property
-    def count(self) -> int:
-        return self._count
 
     def submit(self, function: Callable[[], Value]) -> Future[Value]:
         """The future of a function's value; BusyError where the pool is full. The future has one after `refuse`."""

@@ -51,7 +51,6 @@ class LiveGallery:
 
     Attributes:
         problem: why the newest version is not served; None where it is.
-        swaps: the number of versions that replaced another.
         decisions_problem: why the newest label decisions are not shown; None where they are.
     """
 
@@ -60,7 +59,6 @@ class LiveGallery:
         self.path, self._filter_s, self._shows_gps = path, filter_s, shows_gps
         self.problem: str | None = None
         self.decisions_problem: str | None = None
-        self.swaps = 0
         self._replacing = threading.Lock()
         self._current = self._open()
         self._seen = self._current.gallery.digest
@@ -138,7 +136,6 @@ class LiveGallery:
             with self._replacing:
                 before, self._current = self._current, snapshot
             self._seen, self.problem = snapshot.gallery.digest, None
-            self.swaps += 1
         before.insights.close()
         logger.info("serving version %s", snapshot.version)
         return True

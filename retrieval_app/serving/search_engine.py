@@ -130,14 +130,9 @@ class Engine:
         self.name = name or gallery_path.name
         self.live = LiveGallery(gallery_path, filter_s=config.filter_s, shows_gps=config.show_gps)
         self.searches_lane: Lane[Search, list[Hit]] = Lane(
-            "searches",
-            answer_searches,
-            lambda task: task.key,
-            most=config.batch_searches,
-            capacity=config.searches_waiting,
+            answer_searches, lambda task: task.key, most=config.batch_searches, capacity=config.searches_waiting
         )
         self.photos_lane: Lane[_Embedding, Vectors] = Lane(
-            "photos",
             self._embed_photos,
             lambda task: id(task.snapshot.gallery.embedder),
             most=config.batch_photos,
@@ -154,14 +149,6 @@ class Engine:
         )
         self._pools = (self._readers, self._costly, self._lookups)
         self.probe = SearchProbe()
-
-    @property
-    def photos_kept(self) -> int:
-        return len(self._photos)
-
-    @property
-    def reading(self) -> int:
-        return sum(pool.count for pool in self._pools)
 
     def snapshot(self) -> Snapshot:
         """The current version, for a whole request, with the decisions that were read last."""

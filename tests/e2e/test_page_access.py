@@ -130,7 +130,6 @@ def test_a_page_of_another_site_gets_no_picture_and_no_frame_but_may_link(browse
         page.goto(f"http://127.0.0.1:{port}/")
         page.wait_for_function("document.getElementById('thumbnail').complete")
         assert page.evaluate("document.getElementById('thumbnail').naturalWidth") == 0
-        assert 'route="none",status="403"' in asking.get("/v1/metrics").body.decode()  # it had the cookie
         assert page.frames[1].url.startswith("chrome-error://")
         page.get_by_text("open").click()
         page.locator("nav a[aria-current=page]").wait_for()  # a link opens the page, with its cookie

@@ -14,7 +14,7 @@ from starlette.datastructures import Headers
 
 from retrieval_app.api.errors import ApiError
 from retrieval_app.api.security.addresses import HostNames, choose_hosts, is_forwarded
-from retrieval_app.api.security.rights import METRICS, READ, REVIEW, WRITE, Visitor, find_visitor
+from retrieval_app.api.security.rights import READ, REVIEW, WRITE, Visitor, find_visitor
 from retrieval_app.api.security.tokens import TokenBook, TokenEntry, are_equal
 
 if TYPE_CHECKING:
@@ -72,8 +72,8 @@ class Access:
     def describe_stranger(self, headers: Headers) -> Visitor:
         """A visitor of a server without tokens: at the machine itself, without a proxy, they may decide."""
         if self.loopback and not is_forwarded(headers):
-            return Visitor(rights=frozenset((READ, REVIEW, METRICS)), name="this machine")
-        return Visitor(rights=frozenset((READ, METRICS)))
+            return Visitor(rights=frozenset((READ, REVIEW)), name="this machine")
+        return Visitor(rights=frozenset((READ,)))
 
 
 def choose_access(options: ServeOptions, *, secret: bytes | None = None) -> Access:
@@ -131,8 +131,6 @@ require_writing = Require(
     "this server does not change its gallery: start it with --writable and a token",
     "this token may not change the gallery; one that may write does",
 )
-_NO_METRICS = "this token may not read the metrics; one with the right metrics, or write, does"
-require_metrics = Require(METRICS, _NO_METRICS, _NO_METRICS)
 
 
 def require_fetching(request: Request) -> None:

@@ -2,8 +2,6 @@
 
 import re
 import secrets
-import time
-from collections.abc import Sequence
 
 from starlette.datastructures import Headers
 from starlette.responses import RedirectResponse, Response
@@ -11,10 +9,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from retrieval_app.api.errors import ApiError, refuse_with
 from retrieval_app.api.headers import SECURITY_HEADERS, add_missing, list_headers
-from retrieval_app.api.metrics import METHODS, Observer, RequestRecord
 from retrieval_app.api.security.access import Access
-from retrieval_app.api.security.addresses import comes_from_another_site, name_client, strip_root_path
-from retrieval_app.api.security.rights import STRANGER, Visitor, find_visitor
+from retrieval_app.api.security.addresses import comes_from_another_site, strip_root_path
+from retrieval_app.api.security.rights import find_visitor
 from retrieval_app.api.security.sign_in import FORM_PATH, FORM_TYPE, MAX_FORM_BYTES, SignIn
 from retrieval_app.api.security.upload_limits import BodyRoom
 from retrieval_app.serving.batching import client_address
@@ -26,7 +23,6 @@ _API = re.compile(r"/v1/.*", re.DOTALL)
 _PAGE = re.compile(r"/(|favicon\.ico|page/([a-z]+/)?[\w.-]+|docs(/[\w.-]*)?)", re.ASCII)
 _REQUEST_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
 MAX_HEAD_BYTES = 64 * 1024
-_CLIENT_LEFT = 499  # for the log
 
 
 class RootPath:
@@ -55,20 +51,10 @@ def redirect_to_slash(scope: Scope, path: str) -> RedirectResponse:
 
 
 class Security:
-    """Refuses what nothing needs, reads bodies, adds headers to every response, and reports it to observers."""
+    """Refuses what nothing needs, reads bodies, and adds headers to every response."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        limits: ServingConfig,
-        access: Access,
-        sign_in: SignIn,
-        observers: Sequence[Observer] = (),
-        gallery: str | None = None,
-    ) -> None:
+    def __init__(self, app: ASGIApp, *, limits: ServingConfig, access: Access, sign_in: SignIn) -> None:
         self._app, self._limits, self._access, self._sign_in = app, limits, access, sign_in
-        self._observers, self._gallery = observers, gallery
         self._bodies = BodyRoom(limits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -78,7 +64,6 @@ class Security:
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008, "reason": ""})
             return
-        started, status, sent_bytes = time.perf_counter(), 0, 0
         headers = Headers(scope=scope)
         request_id = headers.get("x-request-id", "")
         request_id = request_id if _REQUEST_ID.fullmatch(request_id) else secrets.token_hex(8)
@@ -86,40 +71,17 @@ class Security:
         added = list_headers(scope["path"], request_id)
 
         async def send_with_headers(message: Message) -> None:
-            nonlocal status, sent_bytes
             if message["type"] == "http.response.start":
-                status = message["status"]
                 message["headers"] = add_missing(message.get("headers", ()), added)
-                if status == 200 and (cookie := self._sign_in.renew(scope, headers)) is not None:
+                if message["status"] == 200 and (cookie := self._sign_in.renew(scope, headers)) is not None:
                     message["headers"].append((b"set-cookie", cookie.encode()))
-            elif message["type"] == "http.response.body":
-                sent_bytes += len(message.get("body", b""))
             await send(message)
 
-        try:
-            refusal = self._refuse(scope, headers) or await self._sign_in.admit(scope, headers)
-            if refusal is not None:
-                await refusal(scope, receive, send_with_headers)
-            else:
-                await self._pass_on(scope, receive, send_with_headers, announced=_read_length(headers) or 0)
-            status = status or _CLIENT_LEFT
-        finally:
-            visitor = find_visitor(scope)
-            if visitor is STRANGER:  # refused before `admit`
-                visitor = Visitor(address=name_client(scope))
-            record = RequestRecord(
-                at_s=time.time(),
-                seconds=time.perf_counter() - started,
-                request_id=request_id,
-                method=scope["method"] if scope["method"] in METHODS else "other",
-                route=_name_route(scope),
-                status=status or 500,  # an exception, which Starlette answers outside of this middleware
-                sent_bytes=sent_bytes,
-                visitor=visitor,
-                gallery=self._gallery,
-            )
-            for observe in self._observers:
-                observe(record)
+        refusal = self._refuse(scope, headers) or await self._sign_in.admit(scope, headers)
+        if refusal is not None:
+            await refusal(scope, receive, send_with_headers)
+        else:
+            await self._pass_on(scope, receive, send_with_headers, announced=_read_length(headers) or 0)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send, *, announced: int) -> None:
         client_address.set(find_visitor(scope).address)
@@ -177,13 +139,6 @@ class Security:
         elif length and not (is_form or is_image or kind == "application/json" or kind.endswith("+json")):
             expected = "the body must be JSON, with Content-Type: application/json"
         return None if expected is None else refuse_with(scope, 415, expected)
-
-
-def _name_route(scope: Scope) -> str:
-    """The template of the route, which holds no text of the client."""
-    if not scope["path"].startswith("/v1"):
-        return "page"
-    return str(getattr(scope.get("route"), "path", "none"))
 
 
 def _read_length(headers: Headers) -> int | None:

@@ -12,11 +12,10 @@ from index.errors import InputError
 if TYPE_CHECKING:  # the options of a server are read where the extra `ui` is not installed
     from starlette.types import Scope
 
-READ, REVIEW, WRITE, METRICS = "read", "review", "write", "metrics"
-RIGHTS = (READ, REVIEW, WRITE, METRICS)
-"""Searching and looking; deciding about labels and duplicates; changing the gallery; reading the server's metrics."""
+READ, REVIEW, WRITE = RIGHTS = ("read", "review", "write")
+"""Searching and looking; deciding about labels and duplicates; changing the gallery."""
 ALL = frozenset(RIGHTS)
-_INCLUDED = {READ: {READ}, REVIEW: {READ, REVIEW}, WRITE: ALL, METRICS: {METRICS}}
+_INCLUDED = {READ: {READ}, REVIEW: {READ, REVIEW}, WRITE: ALL}
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 
 

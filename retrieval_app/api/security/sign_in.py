@@ -23,7 +23,7 @@ from retrieval_app.api.security import failed_tries
 from retrieval_app.api.security.access import OPEN_PATHS, THE_OWNER, Access
 from retrieval_app.api.security.addresses import name_client
 from retrieval_app.api.security.failed_tries import FailedTries
-from retrieval_app.api.security.rights import METRICS, READ, STRANGER, Visitor, find_visitor, keep_visitor
+from retrieval_app.api.security.rights import READ, STRANGER, Visitor, find_visitor, keep_visitor
 from retrieval_app.api.security.sessions import Clock, SignedValue, SignedValues
 from retrieval_app.api.security.tokens import TokenEntry
 from retrieval_app.review.activity_log import REFUSED, SIGN_IN, SIGN_OUT, ActivityLog, Client
@@ -33,7 +33,6 @@ logger = logging.getLogger(__name__)
 FORM_PATH, FORM_FIELD, SIGN_OUT_FIELD = "/", "token", "sign_out"
 FORM_TYPE = "application/x-www-form-urlencoded"
 MAX_FORM_BYTES = 4096
-METRICS_PATH = "/v1/metrics"
 FIRST_VISIT_S = 600.0  # in which the printed address opens the page
 SESSION_S = 12 * 3600.0
 _CODE, _SESSION = "code", "session"
@@ -102,10 +101,9 @@ class SignIn:
             keep_visitor(scope, known)
             if access.is_hidden and not rights:
                 return self.refuse_unknown(scope)
-            if READ in rights or path in OPEN_PATHS or (path == METRICS_PATH and METRICS in rights):
+            if READ in rights or path in OPEN_PATHS:
                 return None
-            message = "this token opens nothing here, but for /v1/metrics perhaps"
-            return self._refuse(scope, 403, message, has_page=False)
+            return self._refuse(scope, 403, "this token opens nothing here", has_page=False)
         if given is not None:
             return await self._refuse_wrong(scope, "wrong token")
         if path in OPEN_PATHS and not access.is_hidden:

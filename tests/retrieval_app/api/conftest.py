@@ -11,7 +11,6 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from retrieval_app.api.document import make_api
 from retrieval_app.api.errors import add_last_routes
-from retrieval_app.api.metrics import EngineCollector, Metrics
 from retrieval_app.api.security.access import Access
 from retrieval_app.api.security.middleware import Security
 from retrieval_app.api.security.sign_in import SignIn
@@ -37,14 +36,12 @@ def serve(gallery: Path, *, access: Access | None = None, config: ServingConfig 
     log, access = ActivityLog(gallery), access or Access()
     app = make_api(requires_token=access.requires_token)
     app.state.engine, app.state.access, app.state.review, app.state.jobs = engine, access, review, jobs
-    app.state.log, app.state.metrics = log, Metrics(EngineCollector(engine))
+    app.state.log = log
     app.state.sign_in = SignIn(access, draw=draw_sign_in, sessions=[gallery / "annotations/sessions"])
     add_last_routes(app)
     app.include_router(sign_in_router)
     app.mount("/", PlainTextResponse("as the page"))
-    app.add_middleware(
-        Security, limits=engine.config, access=access, sign_in=app.state.sign_in, observers=[app.state.metrics.observe]
-    )
+    app.add_middleware(Security, limits=engine.config, access=access, sign_in=app.state.sign_in)
     app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=["127.0.0.1", "::1"])
     try:
         yield TestClient(app, base_url=BASE_URL, raise_server_exceptions=False)

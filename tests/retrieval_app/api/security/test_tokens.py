@@ -89,18 +89,17 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "team.tokens"
 
 
-def test_writing_includes_all_and_metrics_nothing_else() -> None:
+def test_rights_include_the_lesser_ones() -> None:
     assert spread_rights(["write"]) == ALL
     assert spread_rights(["review"]) == {"read", "review"}
-    assert spread_rights(["metrics"]) == {"metrics"}
     assert spread_rights(["all"]) == spread_rights([]) == frozenset()
 
 
 def test_a_right_of_one_gallery_is_none_elsewhere(file: Path, caplog: pytest.LogCaptureFixture) -> None:
-    entry, token = add_token(file, "anna", may=["review:shop", "read", "metrics:shop"])
-    assert entry.may == ("read", "review:shop", "metrics:shop")
+    entry, token = add_token(file, "anna", may=["review:shop", "read"])
+    assert entry.may == ("read", "review:shop")
     assert entry.rights_in(()) == entry.rights_in(["fashion"]) == {"read"}
-    assert entry.rights_in(["shop"]) == {"read", "review", "metrics"}
+    assert entry.rights_in(["shop"]) == {"read", "review"}
     book = TokenBook(file)
     assert book.find(token) == entry
     book.warn_of_others(["shop"])
@@ -125,7 +124,7 @@ def test_names_that_would_mislead_in_a_log_and_rights_that_are_none_are_refused(
     for right in ("review:", "review:a b", "review:../x", ":shop", "all:shop", "read:shop:more", "", "all"):
         with pytest.raises(InputError, match=r"rights are some of|is not a valid gallery name"):
             add_token(file, "anna", may=["read", right])
-    with pytest.raises(InputError, match="rights are some of read, review, write, metrics"):
+    with pytest.raises(InputError, match="rights are some of read, review, write"):
         add_token(file, "anna", may=[])
     for name in ("", "a b", "-a", "ä", "a\n", "a" * 65):
         with pytest.raises(InputError, match="not a valid token name"):
