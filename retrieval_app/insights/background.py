@@ -20,7 +20,7 @@ from index.errors import RetrievalError
 from index.gallery.gallery import Gallery
 from index.labels.issues import LabelIssues
 from index.labels.simulated_noise import ErrorCalibration
-from index.progress import Progress
+from index.progress import Progress, no_progress
 from index.text import printable_path
 from index.threads import multiplying_workers
 from retrieval_app.insights import calibration, label_issues, map_layout, quality
@@ -201,6 +201,17 @@ class Insights:
         with self._changed:
             return bool(decisions) and self._lacks(decisions)
 
+    def compute_issues(self, decisions: Decisions, progress: Progress) -> tuple[LabelIssues, DuplicateReport]:
+        """Label issues after decisions, and duplicates, computed by the calling thread: for commands."""
+
+        def compute(name: Name) -> Any:
+            value = self._load_or_compute(name, self._gallery, progress)
+            self._set(self._tasks[name], Computed("ready", value))
+            return value
+
+        duplicates, issues, self._seen = compute("duplicates"), compute("label_issues"), decisions
+        return compute("updated_issues") if decisions else issues, duplicates
+
     def close(self) -> None:
         """Stop what is being computed at its next report of progress, and begin nothing more; does not wait."""
         with self._changed:
@@ -266,13 +277,14 @@ class Insights:
         self._set(task, found)
         return found.value
 
-    def _load_or_compute(self, name: Name, gallery: Gallery) -> Any:
+    def _load_or_compute(self, name: Name, gallery: Gallery, progress: Progress = no_progress) -> Any:
         task = self._tasks[name]
 
         def report(done: int, total: int) -> None:
             if self._closed:
                 raise _ClosedError
             self._set(task, task.computing(done, total))
+            progress(done, total)
 
         if self._folder is None or task.kind is None:
             return task.compute(self, gallery, report)

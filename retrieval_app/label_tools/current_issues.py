@@ -1,6 +1,7 @@
 """`retrieval labels` without a server: the issues of a gallery or an audit, decisions imported, verdicts accepted."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,11 +28,13 @@ from index.labels.label_errors import find_label_errors, two_pass_confidences
 from index.progress import Progress, no_progress
 from index.text import printable_path
 from retrieval_app.insights import label_issues
+from retrieval_app.insights.background import Insights
 from retrieval_app.reports.duplicates_report import DuplicateReport, find_duplicate_groups
 from retrieval_app.review.acceptance import AcceptanceFigures, plan_acceptance
 from retrieval_app.review.activity_log import record_command
 from retrieval_app.review.review_store import MAX_STEP_DECISIONS, ReviewStore
 from retrieval_app.review.subjects import find_subjects, read_all_subjects
+from retrieval_app.serving.live_gallery import CACHE_FOLDER
 
 DECISIONS_NAME = "decisions.csv"
 
@@ -55,17 +58,12 @@ def list_issues(place: Path, progress: Progress = no_progress) -> tuple[LabelIss
 def find_current_issues(
     opened: Gallery, progress: Progress = no_progress
 ) -> tuple[LabelIssues, DuplicateReport, Mapping[LabelKey, LabelDecision]]:
-    """Label issues of a gallery after its decisions, as the Labels view has them; near-duplicates and decisions."""
-    gallery = opened.without_decisions
-    duplicates, decisions = (
-        find_duplicate_groups(gallery, progress),
-        ReviewStore.of_gallery(gallery.path).label_decisions(),
-    )
-    issues, before = label_issues.find_label_issues(gallery, progress, duplicates=duplicates)
+    """Label issues of a gallery after its decisions, kept as the Labels view keeps them; near-duplicates, decisions."""
+    decisions = ReviewStore.of_gallery(opened.path).label_decisions()
+    with closing(Insights(opened, cache=opened.path / CACHE_FOLDER)) as insights:
+        issues, duplicates = insights.compute_issues(decisions, progress)
     if not issues.checked:
-        raise InputError("no label can be checked; build it from more images", at=gallery.name)
-    if decisions:
-        issues, _ = label_issues.apply_decisions(gallery, decisions, base=issues, before=before, duplicates=duplicates)
+        raise InputError("no label can be checked; build it from more images", at=opened.name)
     return label_issues.without_dropped_copies(issues, opened), duplicates, decisions
 
 

@@ -1,6 +1,7 @@
 """`retrieval labels`: issues are listed and exported, decisions of other programs are imported."""
 
 import csv
+import hashlib
 import json
 import shutil
 import tempfile
@@ -17,6 +18,7 @@ from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.labels.decision_files import match_decisions
 from index.labels.decisions import DuplicateDecision, ImageRef
+from index.labels.issue_tables import read_issues
 from index.labels.issues import LabelIssue, LabelIssues
 from index.writing.build import build_gallery
 from retrieval_app.commands.cli import main
@@ -27,7 +29,7 @@ from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.review.subjects import read_all_subjects
 from tests.conftest import CLASSES, draw_image
 from tests.retrieval_app.insights.conftest import draw_labelled
-from tests.retrieval_app.insights.test_label_issues import write_audit
+from training.audit.run_audit import write_audit_tables
 
 LABELS = st.text(
     st.characters(exclude_categories=("Cc", "Cs", "Co", "Cn", "Zl", "Zp")), min_size=1, max_size=20
@@ -143,6 +145,41 @@ def test_what_is_annotated_in_label_studio_becomes_the_gallerys_decisions(galler
         ("wrong_1.png", "change", "red"),
     }
     assert [d.decision for d in kept].count("drop") == 1
+
+
+def write_audit(gallery: Gallery, out: Path) -> Path:
+    """An audit of two members of a gallery."""
+    source = Path(gallery.sources[1].root)
+    images = [
+        LabelIssue(
+            id=number,
+            path=str(source / name),
+            sha256=hashlib.sha256((source / name).read_bytes()).hexdigest(),
+            label=name.partition("/")[0],
+            p_error=p_error,
+            suggestions=(("blue", 0.8), ("green", 0.1)),
+            p_none=0.05,
+            verdict="change",
+        )
+        for number, (name, p_error) in enumerate({"red/wrong_0.png": 0.9, "blue/5.png": 0.01}.items())
+    ]
+    write_audit_tables(LabelIssues(tuple(images), checked=2, noise_rate=0.1), out, run=Path("run"))
+    return out
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (None, "cannot be read"),
+        ("path,label\na,b\n", "lacks the columns sha256, p_error, p_none, verdict"),
+        ("path,sha256,label,p_error,p_none,verdict\na.png,x,red,much,0,keep\n", "'much', no number"),
+    ],
+)
+def test_what_is_no_audit_is_told(tmp_path: Path, content: str | None, problem: str) -> None:
+    if content is not None:
+        (tmp_path / "audit.csv").write_text(content)
+    with pytest.raises(InputError, match=problem):
+        read_issues(tmp_path / "audit.csv")
 
 
 def test_labels_changed_in_fiftyone_become_decisions_of_an_audit(gallery: Path, tmp_path: Path) -> None:
