@@ -46,14 +46,8 @@ def describe_row(issue: LabelIssue) -> dict[str, Cell]:
 
 
 def read_issues(table: Path) -> LabelIssues:
-    """All labels of an audit.csv, without its decisions; ids are the rows, from 0 on."""
+    """All labels of an audit.csv, without its decisions and neighbours; ids are the rows, from 0 on."""
     rows = _read_rows(table)
-    numbers = {row["path"]: number for number, row in enumerate(rows)}
-
-    def read_near(row: Mapping[str, str], side: str) -> list[tuple[int, float]]:
-        there = [(rank, numbers[path]) for rank in _RANKS if (path := row.get(f"{side}_{rank}")) in numbers]
-        return [(number, _read_number(row, f"{side}_cosine_{rank}", table)) for rank, number in there]
-
     items = tuple(
         LabelIssue(
             id=number,
@@ -67,8 +61,6 @@ def read_issues(table: Path) -> LabelIssues:
             p_none=_read_number(row, "p_none", table),
             kind=next((kind for kind in KINDS if kind == row.get("kind")), None),
             verdict=cast(Verdict, row["verdict"]),
-            agreeing=tuple(read_near(row, "agreeing")),
-            disagreeing=tuple((near, score, rows[near]["label"]) for near, score in read_near(row, "disagreeing")),
             sha256=row["sha256"],
             path=os.path.abspath(row["path"]),
         )
