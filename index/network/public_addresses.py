@@ -1,20 +1,17 @@
 """Public addresses: the check that protects internal networks from addresses in lists and requests (SSRF)."""
 
 import ipaddress
-from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import lru_cache
 from urllib.parse import quote, urljoin, urlsplit
 
 from index.errors import InputError
-from index.text import printable_path
 
 MAX_ADDRESS_CHARACTERS = 2048
 REDIRECTS = (301, 302, 303, 307, 308)
 _RESERVED = "%/:?#[]@!$&'()*+,;=~"
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-MayConnect = Callable[[Address, int], bool]
 PORTS = {"http": 80, "https": 443}
 _NETWORK_BITS = 64  # of an IPv6 address, the least that one subscriber has; the rest is its owner's choice
 _INTERNET = ipaddress.IPv6Network("2000::/3")  # all that is given out of the newer kind
@@ -85,14 +82,3 @@ def is_public(address: Address) -> bool:
 def is_public_web(address: Address, port: int) -> bool:
     """Whether an address is public, and the port one of http or https."""
     return is_public(address) and port in PORTS.values()
-
-
-def check_addresses(host: str, port: int, *, found: Iterable[str], may_connect: MayConnect, advice: str) -> None:
-    """See that all addresses of a host may be asked: a name that leads to a private network even once is refused."""
-    for text in found:
-        address = read_address(text)
-        if address is None or not may_connect(address, port):
-            raise InputError(
-                f"{printable_path(host)}: this host, or its port {port}, is not asked: images are fetched from "
-                f"public addresses only, at the usual ports of http and https; {advice}"
-            )

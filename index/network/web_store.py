@@ -20,16 +20,9 @@ from urllib.parse import urlsplit, urlunsplit
 
 from index.errors import InputError, missing_imports_as_dependency_errors
 from index.items import FoundItem
-from index.network.public_addresses import (
-    REDIRECTS,
-    Address,
-    MayConnect,
-    check_addresses,
-    check_web_address,
-    is_public_web,
-    lead_on,
-)
+from index.network.public_addresses import REDIRECTS, Address, check_web_address, is_public_web, lead_on, read_address
 from index.network.remote_store import NO_PARTS, Content, FetchError, make_stamp
+from index.text import printable_path
 
 with missing_imports_as_dependency_errors("fetching from http"):
     import httpcore
@@ -38,6 +31,7 @@ with missing_imports_as_dependency_errors("fetching from http"):
 VARIABLE = "RETRIEVAL_FETCH_FROM"
 _TIMEOUTS_S = {"connect": 10.0, "read": 20.0, "write": 10.0, "pool": 10.0}
 _STEP_S = 60.0
+_MOST_REDIRECTS = 5
 _HEADERS = {"User-Agent": "retrieval-app", "Accept": "*/*", "Accept-Encoding": "identity", "Connection": "close"}
 _SIZE_DIGITS = 19  # of what a catalogue can hold
 _NO_RIGHTS, _GONE = FetchError.NO_RIGHTS, FetchError.NOT_FOUND
@@ -59,26 +53,15 @@ def _read_networks(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Net
         raise InputError(f"{VARIABLE}: {error}; expected networks such as 10.0.0.0/8,127.0.0.1/32") from error
 
 
-class RequestLimits:
-    """Limits of one request, with its deadline: a server may send single bytes without end.
+class _Deadline:
+    """The end of a step of a request, as a server may send single bytes without end: of the head, then of each part."""
 
-    Args:
-        may_connect: whether to connect to an address, at a port.
-        advice: in the error of another address.
-        step_s: seconds for the head of the response, redirects included, and then for each part; `in_all` for the
-            whole response.
-    """
-
-    def __init__(
-        self, may_connect: MayConnect, advice: str, *, most_redirects: int, step_s: float, in_all: bool = False
-    ) -> None:
-        self.may_connect, self.advice, self.most_redirects = may_connect, advice, most_redirects
-        self.step_s, self._in_all, self._until = step_s, in_all, time.monotonic() + step_s
+    def __init__(self) -> None:
+        self.renew()
 
     def renew(self) -> None:
-        """Set the deadline of the next part."""
-        if not self._in_all:
-            self._until = time.monotonic() + self.step_s
+        """Begin the next step."""
+        self._until = time.monotonic() + _STEP_S
 
     def bound(self, timeout: float | None) -> float:
         """Seconds left, at most `timeout`; 0 or less behind the deadline."""
@@ -89,7 +72,7 @@ class RequestLimits:
         """Time limit of a connection; ConnectTimeout after the deadline."""
         left_s = self.bound(timeout)
         if left_s <= 0:
-            raise httpcore.ConnectTimeout(f"no connection within {self.step_s:g} s")
+            raise httpcore.ConnectTimeout(f"no connection within {_STEP_S:g} s")
         return left_s
 
 
@@ -123,27 +106,26 @@ class WebStore:
 
 @contextmanager
 def ask(
-    address: str, *, method: str = "GET", asked: Mapping[str, str] | None = None, limits: RequestLimits | None = None
+    address: str, *, method: str = "GET", asked: Mapping[str, str] | None = None
 ) -> Iterator[tuple[int, Mapping[str, str], Iterator[bytes]]]:
     """Send a request, following redirects: status, headers in lower case, and body."""
-    advice = f"name private networks that may be asked in {VARIABLE}, such as 10.0.0.0/8"
-    limits = limits or RequestLimits(may_fetch, advice, most_redirects=5, step_s=_STEP_S)
+    deadline = _Deadline()
     with ExitStack() as closing:
         with _naming_errors():
-            answer = _follow(address, method, {**_HEADERS, **(asked or {})}, closing=closing, limits=limits)
-        yield answer.status, _read_headers(answer), _take(answer, limits)
+            answer = _follow(address, method, {**_HEADERS, **(asked or {})}, closing=closing, deadline=deadline)
+        yield answer.status, _read_headers(answer), _take(answer, deadline)
 
 
 def _follow(
-    address: str, method: str, headers: Mapping[str, str], *, closing: ExitStack, limits: RequestLimits
+    address: str, method: str, headers: Mapping[str, str], *, closing: ExitStack, deadline: _Deadline
 ) -> httpcore.Response:
-    for _ in range(limits.most_redirects + 1):
+    for _ in range(_MOST_REDIRECTS + 1):
         check_web_address(address)
         parts = urlsplit(address)
         target = urlunsplit(("", "", parts.path or "/", parts.query, ""))  # with what httpcore would leave out
         url = httpcore.URL(scheme=parts.scheme, host=str(parts.hostname), port=parts.port, target=target)
         context = _open_certificates() if parts.scheme == "https" else None
-        pool = closing.enter_context(httpcore.ConnectionPool(context, network_backend=_CheckedNetwork(limits)))
+        pool = closing.enter_context(httpcore.ConnectionPool(context, network_backend=_CheckedNetwork(deadline)))
         sent = pool.stream(method, url, headers=[*headers.items()], extensions={"timeout": _TIMEOUTS_S})
         answer = closing.enter_context(sent)
         if answer.status not in REDIRECTS:
@@ -153,15 +135,15 @@ def _follow(
             raise FetchError(FetchError.UNREACHABLE, f"it answers with status {answer.status} without a location")
         address = lead_on(address, location)
         closing.close()
-    raise FetchError(FetchError.REFUSED, f"it redirects more than {limits.most_redirects} times")
+    raise FetchError(FetchError.REFUSED, f"it redirects more than {_MOST_REDIRECTS} times")
 
 
-def _take(answer: httpcore.Response, limits: RequestLimits) -> Iterator[bytes]:
-    limits.renew()
+def _take(answer: httpcore.Response, deadline: _Deadline) -> Iterator[bytes]:
+    deadline.renew()
     with _naming_errors():
         for part in answer.iter_stream():
             yield part
-            limits.renew()
+            deadline.renew()
 
 
 def _read_headers(answer: httpcore.Response) -> dict[str, str]:
@@ -188,8 +170,8 @@ def _open_certificates() -> ssl.SSLContext:
 class _LimitedStream(httpcore.NetworkStream):
     """A connection that keeps to the deadline of a request."""
 
-    def __init__(self, stream: httpcore.NetworkStream, limits: RequestLimits) -> None:
-        self._stream, self._limits = stream, limits
+    def __init__(self, stream: httpcore.NetworkStream, deadline: _Deadline) -> None:
+        self._stream, self._deadline = stream, deadline
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         self._stream.write(buffer, timeout)
@@ -201,27 +183,27 @@ class _LimitedStream(httpcore.NetworkStream):
         return self._stream.get_extra_info(info)
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        left_s = self._limits.bound(timeout)
+        left_s = self._deadline.bound(timeout)
         if left_s > 0:
             try:
                 return self._stream.read(max_bytes, left_s)
             except httpcore.ReadTimeout:
-                if self._limits.bound(None) > 0:  # the read timeout, not the deadline
+                if self._deadline.bound(None) > 0:  # the read timeout, not the deadline
                     raise
-        raise httpcore.ReadTimeout(f"it sends too slowly: no part was complete after {self._limits.step_s:g} s")
+        raise httpcore.ReadTimeout(f"it sends too slowly: no part was complete after {_STEP_S:g} s")
 
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
-        left_s = self._limits.bound_connecting(timeout)
-        return _LimitedStream(self._stream.start_tls(ssl_context, server_hostname, left_s), self._limits)
+        left_s = self._deadline.bound_connecting(timeout)
+        return _LimitedStream(self._stream.start_tls(ssl_context, server_hostname, left_s), self._deadline)
 
 
 class _CheckedNetwork(httpcore.SyncBackend):
     """Opens TCP connections to allowed addresses only."""
 
-    def __init__(self, limits: RequestLimits) -> None:
-        self._limits = limits
+    def __init__(self, deadline: _Deadline) -> None:
+        self._deadline = deadline
 
     def connect_tcp(
         self,
@@ -231,12 +213,18 @@ class _CheckedNetwork(httpcore.SyncBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
-        limits = self._limits
-        limits.bound_connecting(timeout)  # before the DNS lookup, which has no timeout
+        self._deadline.bound_connecting(timeout)  # before the DNS lookup, which has no timeout
         found = _find_addresses(host, port)
-        check_addresses(host, port, found=found, may_connect=limits.may_connect, advice=limits.advice)
-        left_s = limits.bound_connecting(timeout)
-        return _LimitedStream(super().connect_tcp(found[0], port, left_s, local_address, socket_options), limits)
+        for address in map(read_address, found):  # one private address is enough
+            if address is None or not may_fetch(address, port):
+                raise InputError(
+                    f"{printable_path(host)}: this host, or its port {port}, is not asked: images are fetched from "
+                    "public addresses only, at the usual ports of http and https; name private networks that may be "
+                    f"asked in {VARIABLE}, such as 10.0.0.0/8"
+                )
+        left_s = self._deadline.bound_connecting(timeout)
+        connection = super().connect_tcp(found[0], port, left_s, local_address, socket_options)
+        return _LimitedStream(connection, self._deadline)
 
 
 def _find_addresses(host: str, port: int) -> list[str]:

@@ -88,7 +88,6 @@ class Permissions(Answer):
 
     review: bool
     write: bool
-    fetch: bool = Field(description="search with photos whose addresses it is given")
     move: bool = Field(description="move files of dropped near-duplicates to the server's folder for them")
 
 
@@ -233,7 +232,7 @@ def _read_given(given: Gallery) -> tuple[Counter[str], list[str]]:
 async def get_gallery(context: Context) -> Any:
     """Describe the gallery: version, size, model, labels, index, permissions, limits, calibration of scores."""
     request, access = context.request, context.request.app.state.access
-    permissions = {"review": may(request, REVIEW), "write": may(request, WRITE), "fetch": access.fetches}
+    permissions = {"review": may(request, REVIEW), "write": may(request, WRITE)}
     permissions["move"] = permissions["write"] and access.disk_changes is not None
     return await context.read(
         describe_gallery,

@@ -8,7 +8,6 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 from index.gallery.ranking import POOL
 from index.gallery.sampling import How
 from index.labels.kinds import IssueKind
-from index.network.public_addresses import MAX_ADDRESS_CHARACTERS
 from retrieval_app.insights.answer import Answer, Body
 from retrieval_app.review.exports import MAX_ROWS, MAX_ZIP_IMAGES
 from retrieval_app.review.places import ROW_FIELDS, RowField
@@ -133,14 +132,6 @@ class ImageSearch(Ranking, _Condition, Parameters):
 
     include: IncludeText = ""
     name: FileName = Field(default="photo", description="what messages call the photo")
-
-
-class PhotoAddress(Body):
-    """Location of a photo."""
-
-    address: str = Field(
-        max_length=MAX_ADDRESS_CHARACTERS, description="of the image itself, http or https, on the public internet"
-    )
 
 
 class ImagePage(_Condition, Parameters):

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import Annotated, Any, Required
 
 import numpy as np
-from fastapi import Depends, Query, Response
+from fastapi import Query, Response
 from pydantic import Field
 from typing_extensions import TypedDict
 
@@ -22,13 +22,12 @@ from retrieval_app.api.errors import BODY_ERRORS
 from retrieval_app.api.form_files import BYTES, IMAGE_BODY, read_image
 from retrieval_app.api.image_routes import ImageEntry
 from retrieval_app.api.request_context import Context, RequestContext, make_router, read_condition, responses, write
-from retrieval_app.api.schemas import STRICT, By, FileName, ImageSearch, PhotoAddress, Ranking, SearchRequest, Versioned
-from retrieval_app.api.security.access import require_fetching
+from retrieval_app.api.schemas import STRICT, By, FileName, ImageSearch, Ranking, SearchRequest, Versioned
 from retrieval_app.insights.answer import Answer
 from retrieval_app.insights.calibration import PrecisionAtScore
 from retrieval_app.review.places import ROW_FIELDS, describe_row
 from retrieval_app.serving.live_gallery import Snapshot
-from retrieval_app.serving.photos import Photo, Upload
+from retrieval_app.serving.photos import Upload
 from retrieval_app.serving.search_engine import Engine
 from retrieval_app.serving.searching import PhotoToken, Search, SearchQuery
 
@@ -175,20 +174,8 @@ async def search_by_image(context: Context, parameters: Annotated[ImageSearch, Q
 @router.post("/photos", status_code=201, openapi_extra=IMAGE_BODY, **responses(PhotoAnswer, *BODY_ERRORS))
 async def keep_photo(context: Context, name: FileName = "photo") -> dict[str, Any]:
     """Keep a photo, the body, among those used last, to search with it or parts of it by the token of the answer."""
-    return _describe_photo(await context.engine.keep_photo(await read_image(context), name=name))
-
-
-def _describe_photo(photo: Photo) -> dict[str, Any]:
+    photo = await context.engine.keep_photo(await read_image(context), name=name)
     return {"photo": photo.token, "name": photo.name, "width": photo.width, "height": photo.height}
-
-
-@router.post(
-    "/photos/address", status_code=201, dependencies=[Depends(require_fetching)], **responses(PhotoAnswer, *BODY_ERRORS)
-)
-async def fetch_photo(context: Context, body: PhotoAddress) -> dict[str, Any]:
-    """Fetch a photo from a public address and keep it to search with; only with `--fetch-addresses`."""
-    fetched = await context.request.app.state.fetcher.fetch(body.address)
-    return _describe_photo(await context.engine.keep_photo(fetched.data, name=fetched.name))
 
 
 @router.get("/photos/{token}/preview", **responses(None, 404, also=_JPEG))

@@ -58,7 +58,7 @@ def _describe(name: str, app: FastAPI, rights: frozenset[str]) -> GalleryEntry:
     access, engine = app.state.access, app.state.engine
     may_write = access.writable and WRITE in rights
     may_move = may_write and access.disk_changes is not None
-    permissions = Permissions(review=REVIEW in rights, write=may_write, fetch=access.fetches, move=may_move)
+    permissions = Permissions(review=REVIEW in rights, write=may_write, move=may_move)
     about: dict[str, Any] = {"state": "failed", "version": None, "images": None, "shown": []}
     with suppress(NotReadyError, GalleryError, OSError):  # its own pages and the log say why
         engine.live.follow_decisions()

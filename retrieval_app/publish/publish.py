@@ -235,7 +235,7 @@ def _describe(gallery: Gallery, texts: Texts, choice: Choice, ids: Sequence[int]
         "metadata_columns": choice.metadata,
         "index": {},
         "calibration": {"state": "ready", "points": []},
-        "permissions": dict.fromkeys(("review", "write", "fetch", "move"), False),
+        "permissions": dict.fromkeys(("review", "write", "move"), False),
         "limits": {**limits, "max_export_csv": 0, "max_export_zip": 0},
     }
 

@@ -33,7 +33,6 @@ from retrieval_app.reports.standalone import load_template
 from retrieval_app.review.activity_log import ActivityLog
 from retrieval_app.review.jobs import Jobs
 from retrieval_app.review.review_store import ReviewStore
-from retrieval_app.serving.photo_fetching import PhotoFetcher
 from retrieval_app.serving.search_engine import Engine
 
 if TYPE_CHECKING:
@@ -129,7 +128,6 @@ class ServerApp:
         app = _create_gallery_app(requires_token=access.requires_token)
         app.state.engine, app.state.review, app.state.jobs, app.state.log = engine, review, jobs, log
         app.state.is_one_of_several = served.name is not None
-        app.state.fetcher = PhotoFetcher(limits)
         self._protect(app, access=access, sign_in=sign_in, gallery=served.name)
         return app
 

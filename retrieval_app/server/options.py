@@ -85,12 +85,6 @@ class ServeOptions:
         flag="--allow-disk-changes",
         metavar="FOLDER",
     )
-    fetches: bool = option(
-        False,
-        "Let the page and the API search with a photo whose address is pasted, which the server then fetches, "
-        "from public addresses only.",
-        flag="--fetch-addresses",
-    )
     watch: bool = option(
         False,
         "Keep the galleries up to date while their folders change, as `retrieval index watch` does, in a process "

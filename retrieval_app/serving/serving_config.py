@@ -26,8 +26,6 @@ class ServingConfig:
     request_s: float = option(30.0, "Seconds after which a request is given up.", at_least=1)
     filter_s: float = 10.0  # that a condition may take
     duplicates_wait_s: float = 2.0  # that a search waits for groups of near-duplicates that are still computed
-    fetch_s: float = 20.0  # in which a photo has to be fetched from its address
-    fetches_at_once: int = 4
     upload_s: float = 300.0  # that a body may take to arrive
     upload_window_s: float = option(15.0, "Seconds in which a body may pause.", at_least=1)
     upload_bytes_a_second: int = 2048  # that a body has to arrive with in every such window

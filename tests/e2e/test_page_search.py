@@ -325,33 +325,6 @@ def test_a_label_is_fixed_in_the_details(visit: Visit, page_gallery: PageGallery
     visit.wait_until(lambda: visit.ask(f"images/{image}")["decision"] is None)
 
 
-PASTE = """text => {
-  const clipboardData = new DataTransfer();
-  clipboardData.setData('text/plain', text);
-  document.body.dispatchEvent(new ClipboardEvent('paste', {clipboardData, bubbles: true}));
-}"""
-
-
-def test_a_public_address_is_searched_with(open_visit: OpenVisit, page_gallery: PageGallery, tmp_path: Path) -> None:
-    path = page_gallery.of("hat")[2]
-    with serve(page_gallery.path, "--fetch-addresses", log=tmp_path / "log") as server:
-        visit = open_visit(server=server)
-        visit.forgive("422")
-        page = visit.open()
-        field = page.get_by_label("The address of an image to search with")
-        field.fill("http://127.0.0.1/secret.jpg")
-        page.get_by_role("button", name="Search", exact=True).click()
-        expect(page.get_by_text("public addresses only")).to_be_visible()
-        expect(field).to_have_value("http://127.0.0.1/secret.jpg")
-        photo = (page_gallery.photos.parent / path).read_bytes()
-        kept = server.ask("POST", "/v1/photos?name=cap.jpg", body=photo).json()
-        page.route("**/v1/photos/address", lambda route: route.fulfill(status=201, json=kept))  # as of any address
-        page.evaluate(PASTE, "https://example.org/cap.jpg")
-        expect(query_card(visit)).to_contain_text("cap.jpg")
-        expect(visit.cards.first).to_have_attribute("data-id", str(page_gallery.ids[path]))
-        visit.leave()
-
-
 def test_photos_are_ordered_and_narrowed_by_when_they_were_taken(
     open_visit: OpenVisit, tiny_model: Path, tmp_path: Path
 ) -> None:

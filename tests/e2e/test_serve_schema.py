@@ -39,7 +39,7 @@ def server(tmp_path: Path, tiny_model: Path) -> Iterator[Server]:
     (images / "red" / "copy.jpg").write_bytes((images / "red" / "0.jpg").read_bytes())
     (images / "blue" / "wrong.png").write_bytes((images / "green" / "1.png").read_bytes())
     build(images, tmp_path / "gallery", tiny_model)
-    options = ("--writable", "--fetch-addresses", "--allow-disk-changes", str(tmp_path / "moved"))
+    options = ("--writable", "--allow-disk-changes", str(tmp_path / "moved"))
     with serve(tmp_path / "gallery", *options, log=tmp_path / "log", token=TOKEN) as server:
         yield server
         assert server.process.poll() is None
@@ -201,7 +201,7 @@ def test_what_is_answered_is_what_the_schema_says(server: Server) -> None:
     assert not interview.complaints, "\n".join(map(str, interview.complaints.values()))
     assert len(interview.statuses) >= 35
     # One asks public addresses only, the other mends splits, which this gallery has none of.
-    assert interview.unanswered() <= {"POST /v1/photos/address", "POST /v1/leaks"}
+    assert interview.unanswered() <= {"POST /v1/leaks"}
 
 
 def test_what_is_answered_at_every_bound_of_every_parameter_is_what_the_schema_says(server: Server) -> None:

@@ -32,7 +32,6 @@ class Access:
     Attributes:
         token: the one token, with all rights; `book` has tokens with names and rights in its place.
         loopback: whether only this machine reaches the server, if no proxy on it forwards requests.
-        fetches: whether the server fetches photos from addresses that visitors name.
         disk_changes: the folder that image files may be moved to; None where no file is ever changed.
         galleries: the names of those, among several, that requests are for; rights in one of them count.
         is_hidden: whether visitors without a right in it must not learn that the gallery exists.
@@ -42,7 +41,6 @@ class Access:
     book: TokenBook | None = None
     loopback: bool = True
     writable: bool = False
-    fetches: bool = False
     disk_changes: Path | None = None
     hosts: HostNames = field(default_factory=HostNames)
     galleries: frozenset[str] = frozenset()
@@ -87,7 +85,6 @@ def choose_access(options: ServeOptions, *, secret: bytes | None = None) -> Acce
         # Behind a named proxy, never trust a client as local.
         loopback=options.is_loopback and not options.trusted_proxies,
         writable=options.writable,
-        fetches=options.fetches,
         disk_changes=None if options.disk_changes is None else options.disk_changes.resolve(),
         hosts=hosts,
         galleries=frozenset(served.name for served in options.galleries if served.name is not None),
@@ -131,13 +128,6 @@ require_writing = Require(
     "this server does not change its gallery: start it with --writable and a token",
     "this token may not change the gallery; one that may write does",
 )
-
-
-def require_fetching(request: Request) -> None:
-    """Dependency of a route: the server must fetch photos from addresses."""
-    if not request.app.state.access.fetches:
-        message = "this server fetches nothing: save the image and send it, or start it with --fetch-addresses"
-        raise ApiError(message, status=403)
 
 
 def require_disk_changes(request: Request) -> None:

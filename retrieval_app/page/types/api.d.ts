@@ -64,26 +64,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/photos/address": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Fetch a photo from a public address and keep it to search with; only with `--fetch-addresses`
-         * @description Fetch a photo from a public address and keep it to search with; only with `--fetch-addresses`.
-         */
-        post: operations["fetch_photo"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/v1/photos/{token}/preview": {
         parameters: {
             query?: never;
@@ -2472,26 +2452,10 @@ export interface components {
             /** Write */
             write: boolean;
             /**
-             * Fetch
-             * @description search with photos whose addresses it is given
-             */
-            fetch: boolean;
-            /**
              * Move
              * @description move files of dropped near-duplicates to the server's folder for them
              */
             move: boolean;
-        };
-        /**
-         * PhotoAddress
-         * @description Location of a photo.
-         */
-        PhotoAddress: {
-            /**
-             * Address
-             * @description of the image itself, http or https, on the public internet
-             */
-            address: string;
         };
         /**
          * PhotoAnswer
@@ -3152,7 +3116,6 @@ export type ModelFacts = components['schemas']['ModelFacts'];
 export type MoveCopies = components['schemas']['MoveCopies'];
 export type MovedCopies = components['schemas']['MovedCopies'];
 export type Permissions = components['schemas']['Permissions'];
-export type PhotoAddress = components['schemas']['PhotoAddress'];
 export type PhotoAnswer = components['schemas']['PhotoAnswer'];
 export type PhotoQuery = components['schemas']['PhotoQuery'];
 export type PrecisionAtScore = components['schemas']['PrecisionAtScore'];
@@ -3276,30 +3239,6 @@ export interface operations {
                     /** Format: binary */
                     file: string;
                 };
-            };
-        };
-        responses: {
-            /** @description Successful Response */
-            201: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["PhotoAnswer"];
-                };
-            };
-        };
-    };
-    fetch_photo: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["PhotoAddress"];
             };
         };
         responses: {

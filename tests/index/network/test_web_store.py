@@ -1,5 +1,6 @@
-"""A web server that keeps to HTTP and means no good: it is waited for, but not for ever."""
+"""Web servers that mean no good are not waited for, and addresses that lead to private networks are not asked."""
 
+import ipaddress
 import socket
 import threading
 import time
@@ -8,10 +9,14 @@ from contextlib import contextmanager, suppress
 
 import httpcore
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from index.network import web_store
+from index.network.public_addresses import MAX_ADDRESS_CHARACTERS, is_public
 from index.network.remote_store import FetchError
 from index.network.web_store import VARIABLE, WebStore
+from tests.answering_server import PathAnswer, answer_paths
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 BIT_S = 0.1
@@ -95,3 +100,79 @@ def test_no_name_is_looked_up_when_the_time_is_over(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(web_store, "_find_addresses", lambda *_: pytest.fail("it was looked up"))
     with pytest.raises(FetchError, match="cannot be reached"):
         fetch("http://slow.example/a.jpg")
+
+
+def test_an_address_may_lead_on_a_few_times_in_any_writing() -> None:
+    asked: list[str] = []
+
+    def answer(path: str) -> PathAnswer:
+        asked.append(path)
+        if path in ("/on", "/broken"):
+            return 302, {"Location": "/caf\u00e9;v=2?q=1" if path == "/on" else "http://[::1"}, b""
+        step = int(path.strip("/")) if path.strip("/").isdigit() else 0
+        return (302, {"Location": f"/{step - 1}"}, b"") if step else (200, {}, b"photo")
+
+    with answer_paths(answer) as port:
+        assert fetch(f"http://127.0.0.1:{port}/5") == fetch(f"http://127.0.0.1:{port}/on") == b"photo"
+        assert asked[-1] in ("/caf%C3%A9;v=2?q=1", "/caf%E9;v=2?q=1")
+        for path, problem in (("6", "redirects more than 5 times"), ("broken", "leads on to an invalid address")):
+            with pytest.raises(FetchError, match=problem):
+                fetch(f"http://127.0.0.1:{port}/{path}")
+
+
+def test_what_is_not_public_is_never_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE)
+    hosts = (
+        *("127.0.0.1", "localhost", "0.0.0.0", "[::1]", "[::]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]"),
+        *("2130706433", "0x7f000001", "127.1", "10.0.0.1", "172.16.3.4", "192.168.1.1", "169.254.169.254"),
+        *("[fe80::1]", "[fd00::1]", "100.64.0.1", "[fec0::2]", "[::127.0.0.1]", "[::ffff:0:127.0.0.1]"),
+        *("[5f00::1]", "[3fff::1]", "168.63.129.16", "224.0.0.1", "255.255.255.255", "[64:ff9b::7f00:1]"),
+        *("[2002:7f00:1::]", "192.0.2.1"),
+    )
+    for host in hosts:
+        with pytest.raises(FetchError, match=r"public addresses only|unknown host"):
+            fetch(f"http://{host}/photo.jpg")
+    with pytest.raises(FetchError, match="its port 22, is not asked"):
+        fetch("http://8.8.8.8:22/")
+    monkeypatch.setattr(web_store, "_find_addresses", lambda *_: ["8.8.8.8", "10.0.0.1"])
+    with pytest.raises(FetchError, match="public addresses only"):
+        fetch("http://rebound.example/photo.jpg")
+
+
+def test_where_an_address_leads_is_checked_like_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "127.0.0.1/32")
+    asked: list[str] = []
+
+    def answer(path: str) -> PathAnswer:
+        asked.append(path)
+        return 302, {"Location": f"http://127.0.0.2:{port}/secret"}, b""
+
+    with answer_paths(answer) as port, pytest.raises(FetchError, match=r"127\.0\.0\.2: this host"):
+        fetch(f"http://127.0.0.1:{port}/open")
+    assert asked == ["/open"]
+
+
+def test_what_is_no_address_of_a_picture_is_refused() -> None:
+    addresses = (
+        *("", "photo.jpg", "/etc/passwd", "file:///etc/passwd", "ftp://example.org/a.jpg", "http://"),
+        *("http://:80/", "https://exa mple.org/", "http://example.org/\r\nHost: other", "http://[::1/"),
+        *("gopher://example.org/", "http://example.org:0/", "http://example.org:99999/"),
+    )
+    for address in addresses:
+        with pytest.raises(FetchError, match="expected the address of an image"):
+            fetch(address)
+    with pytest.raises(FetchError) as caught:
+        fetch("http://me:secret@example.org/")
+    assert "secret" not in str(caught.value)
+    with pytest.raises(FetchError, match="at most 2048"):
+        fetch("http://example.org/" + "a" * MAX_ADDRESS_CHARACTERS)
+
+
+@given(st.ip_addresses(v=4).filter(lambda address: not address.is_global))
+def test_no_private_address_becomes_public_as_one_of_the_newer_kind(address: ipaddress.IPv4Address) -> None:
+    assert is_public(ipaddress.ip_address("8.8.8.8"))
+    assert not is_public(address)
+    number = int(address)
+    for network in ("64:ff9b::", "2002::", "::", "::ffff:0:0:0", "fec0::"):
+        shift = 80 if network == "2002::" else 0
+        assert not is_public(ipaddress.IPv6Address(int(ipaddress.IPv6Address(network)) + (number << shift)))

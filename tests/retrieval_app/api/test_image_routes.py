@@ -1,12 +1,10 @@
-"""Images of the gallery and their files, also of those on a network; photos of an address."""
+"""Images of the gallery and their files, also of those on a network."""
 
 import io
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from PIL import Image
 
@@ -16,9 +14,6 @@ from index.writing.build import build_gallery
 from retrieval_app.api import image_routes
 from retrieval_app.api.security.access import Access
 from retrieval_app.review.places import read_valid_metadata
-from retrieval_app.serving.photo_fetching import PhotoFetcher
-from retrieval_app.serving.serving_config import ServingConfig
-from tests.answering_server import answer_paths
 from tests.conftest import draw_folder
 from tests.remote_servers import OWNER, Fault, serve_files
 from tests.retrieval_app.api.conftest import serve
@@ -169,31 +164,3 @@ def test_pictures_of_what_lies_on_a_network_are_fetched_and_failures_told(
             refused = client.get(f"/v1/images/{last}/thumbnail?side=512")
             assert refused.status_code == 404
             assert "public addresses only" in refused.text
-
-
-@pytest.fixture(scope="module")
-def fetching(served: Path) -> Iterator[TestClient]:
-    with serve(served, access=Access(fetches=True)) as client:
-        assert isinstance(client.app, FastAPI)
-        client.app.state.fetcher = PhotoFetcher(ServingConfig(), may_connect=lambda *_: True)
-        yield client
-
-
-def test_a_photo_of_an_address_finds_what_the_photo_finds(fetching: TestClient, served: Path) -> None:
-    photo = next((served.parent / "images" / "red").iterdir())
-    with answer_paths(lambda _: (200, {"Content-Type": "image/png"}, photo.read_bytes())) as port:
-        kept = fetching.post("/v1/photos/address", json={"address": f"http://127.0.0.1:{port}/{photo.name}"})
-    assert kept.status_code == 201
-    assert kept.json()["name"] == photo.name
-    queries = [{"photo": kept.json()["photo"]}]
-    found = fetching.post("/v1/search", json={"queries": queries, "k": 1, "include": ["path"]}).json()["hits"]
-    assert found[0]["path"] == f"red/{photo.name}"
-    assert found[0]["score"] == pytest.approx(1, abs=1e-4)
-
-
-def test_a_server_fetches_only_where_it_was_told_to(client: TestClient, fetching: TestClient) -> None:
-    answer = client.post("/v1/photos/address", json={"address": "http://127.0.0.1:1/"})
-    assert answer.status_code == 403
-    assert "--fetch-addresses" in answer.json()["error"]["message"]
-    told = [asked.get("/v1/gallery").json()["permissions"]["fetch"] for asked in (client, fetching)]
-    assert told == [False, True]

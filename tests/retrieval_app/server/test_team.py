@@ -42,7 +42,7 @@ CHANGES = {
     "move_copies": "write",
 }
 """Every operation that more than reads; whoever adds one says here what it needs."""
-ASKS_ONLY = {"search", "search_by_image", "embed_photo", "keep_photo", "fetch_photo", "export_images"}
+ASKS_ONLY = {"search", "search_by_image", "embed_photo", "keep_photo", "export_images"}
 """Operations that are sent a body, and change nothing."""
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
@@ -62,7 +62,7 @@ def gallery(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def server(gallery: Path, team: dict[str, str]) -> Iterator[App]:
-    allowed: dict[str, Any] = {"writable": True, "fetches": True, "disk_changes": gallery.parent / "moved"}
+    allowed: dict[str, Any] = {"writable": True, "disk_changes": gallery.parent / "moved"}
     options = ServeOptions.of(gallery, **allowed, tokens=Path(team["file"]))
     with open_app(options) as app:
         yield app

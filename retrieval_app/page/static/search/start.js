@@ -7,7 +7,7 @@ import {searchByWords} from './query_changes.js';
 import {reloadAfterDecisions} from '../core/decided.js';
 import {thumb} from '../core/thumbs.js';
 import {linkTo, readState} from '../core/url_state.js';
-import {makeAddressLine, makeDrop} from './upload.js';
+import {makeDrop} from './upload.js';
 
 const SAMPLES = 12;
 const SHOWN_WORDS = 16;
@@ -27,7 +27,7 @@ export function makeStart({sent, search}) {
   const added = makeAdded();
   const element = make('section', {class: 'start', 'aria-labelledby': 'start-title'}, [
     added.element,
-    make('div.start-ask', [makeDrop({title: 'Find images like yours', hint, sent}), makeAddressLine({sent})]),
+    make('div.start-ask', [makeDrop({title: 'Find images like yours', hint, sent})]),
     make('div.start-samples', [
       make('div.row.nowrap', [
         make('h2', {id: 'start-title'}, 'Or start from one of these'),

@@ -1,7 +1,6 @@
-// Photos from outside: chosen, dropped or pasted, or fetched from a pasted address by a server that may. The server
-// answers with a token for each.
+// Photos from outside: chosen, dropped or pasted. The server answers with a token for each.
 
-import {button, fileSize, icon, make} from '../core/dom.js';
+import {fileSize, icon, make} from '../core/dom.js';
 import {gallery, isAborted, post} from '../core/api.js';
 import {toast, toastError} from '../core/toast.js';
 
@@ -51,46 +50,6 @@ export function makeDrop({title, hint, sent, small = false}) {
   return zone;
 }
 
-/** A line for the address of an image; hidden where this server fetches none. */
-export function makeAddressLine({sent}) {
-  const input = make('input.input', {
-    type: 'url',
-    name: 'address',
-    required: true,
-    placeholder: 'Or the address of one',
-    'aria-label': 'The address of an image to search with',
-  });
-  const form = make('form', {class: 'row nowrap address-line', hidden: true}, [
-    input,
-    button('Search', {type: 'submit'}),
-  ]);
-  form.addEventListener('submit', event => {
-    event.preventDefault();
-    takeAddress(input.value.trim(), sent).then(taken => taken && (input.value = ''));
-  });
-  gallery().then(
-    ({permissions}) => (form.hidden = !permissions.fetch),
-    () => {},
-  );
-  return form;
-}
-
-/** Search with the image at an address; true if there was one. */
-async function takeAddress(address, sent) {
-  const close = toast('Fetching the image…');
-  try {
-    const answer = await post('photos/address', {address});
-    names.set(answer.photo, answer.name);
-    sent([answer.photo]);
-    return true;
-  } catch (error) {
-    if (!isAborted(error)) toastError(error);
-    return false;
-  } finally {
-    close();
-  }
-}
-
 /** Photos pasted, or dropped anywhere on the page while `active()`; a drop elsewhere never makes the browser leave. */
 export function takeEverywhere({active, sent}) {
   const veil = make('div', {class: 'app drop-veil', hidden: true}, [
@@ -108,10 +67,6 @@ export function takeEverywhere({active, sent}) {
   addEventListener('paste', event => {
     const files = [...(event.clipboardData?.files ?? [])];
     if (files.length > 0 && active()) take(files);
-    const text = event.clipboardData?.getData('text/plain').trim() ?? '';
-    const typing = event.target instanceof Element && event.target.closest('input, textarea, [contenteditable]');
-    if (files.length > 0 || typing || !active() || !/^https?:\/\/\S+$/i.test(text)) return;
-    takeAddress(text, sent);
   });
   addEventListener('dragover', event => {
     if (!holdsFiles(event)) return;
