@@ -157,7 +157,7 @@ def _warn_of_gone(gallery: Gallery, hits: Sequence[Hit], *, folder: Path) -> Non
     help="Only the best of the images with one value of this column (or label), or in one folder, is a result.",
 )
 @by_option("Find similar content, or copies of the image: cropped, turned, recoloured, saved again.")
-@click.option("--out", type=PATH, metavar="FILE", help="Write the results to this .csv or .parquet file, one row each.")
+@click.option("--out", type=PATH, metavar="FILE", help="Write the results to this .csv file, one row each.")
 @click.option("--strict", is_flag=True, help="Exit with 1 if any query could not be used, not only if none could.")
 @backend_option
 @output_options

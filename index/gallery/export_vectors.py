@@ -1,4 +1,4 @@
-"""Export of a gallery's vectors and catalogue rows to .npy, CSV and Parquet."""
+"""Export of a gallery's vectors to .npy, and of its catalogue rows to CSV."""
 
 import csv
 import os
@@ -17,7 +17,6 @@ from index.errors import GalleryDamagedError, InputError
 from index.gallery.gallery import Gallery
 from index.outputs import SEMANTIC
 from index.progress import Progress, no_progress
-from index.sources.table_rows import import_pyarrow
 from index.text import printable_path, valid_text
 
 CSV_COLUMNS = ("row", "id", "path", "source", "label", "given_label", "metadata")
@@ -35,13 +34,10 @@ class ExportedVectors:
 
 
 def export_vectors(path: Path, out: Path, *, by: str = SEMANTIC, progress: Progress = no_progress) -> ExportedVectors:
-    """Write the members' vectors, in id order, to NAME.npy with NAME.csv about the rows, or to NAME.parquet."""
-    ending = out.suffix.lower()
-    if ending not in (".npy", ".parquet"):
-        raise InputError("expected a name that ends in .npy or .parquet", at=out)
-    write, files = (_write_npy, [out, out.with_suffix(".csv")]) if ending == ".npy" else (_write_parquet, [out])
-    if ending == ".parquet":
-        import_pyarrow("writing Parquet")
+    """Write the members' vectors, in id order, to NAME.npy, and NAME.csv about the rows."""
+    if out.suffix.lower() != ".npy":
+        raise InputError("expected a name that ends in .npy", at=out)
+    files = [out, out.with_suffix(".csv")]
     for file in files:
         if file.resolve().is_relative_to(path.resolve()):
             raise InputError("a gallery holds nothing but its own files; give an --out outside it", at=file)
@@ -51,7 +47,7 @@ def export_vectors(path: Path, out: Path, *, by: str = SEMANTIC, progress: Progr
             raise InputError("exists already; remove it, or give another --out", at=file)
     gallery = Gallery.open(path).view(by)
     try:
-        write(gallery, files, progress)
+        _write(gallery, files, progress)
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror or error}; nothing is left of it", at=out) from error
     names = [valid_text(str(file)) for file in files]
@@ -80,7 +76,7 @@ def _describe(gallery: Gallery, row: CatalogRow) -> tuple[Any, ...]:
     return (valid_text(row.path), gallery.roots[row.source], row.label, row.former_label, row.metadata_json)
 
 
-def _write_npy(gallery: Gallery, files: list[Path], progress: Progress) -> None:
+def _write(gallery: Gallery, files: list[Path], progress: Progress) -> None:
     # Not mapped: a mapped file kills the process on a full disk, a write raises.
     header = {"descr": "<f4", "fortran_order": False, "shape": (gallery.count, gallery.width)}
     with (
@@ -95,23 +91,3 @@ def _write_npy(gallery: Gallery, files: list[Path], progress: Progress) -> None:
         for rows, vectors in read_blocks(gallery, progress):
             array.write(vectors.astype("<f4", copy=False).data)
             writer.writerows((next(numbers), row.id, *_describe(gallery, row)) for row in rows)
-
-
-def _write_parquet(gallery: Gallery, files: list[Path], progress: Progress) -> None:
-    pyarrow = import_pyarrow("writing Parquet")
-    dim, text = gallery.width, pyarrow.string()
-    vector = pyarrow.list_(pyarrow.float32(), dim)
-    texts = [(name, text) for name in CSV_COLUMNS[2:]]
-    schema = pyarrow.schema([("id", pyarrow.int64()), *texts, ("vector", vector)])
-    with (
-        replacing(files[0]) as temporary,
-        pyarrow.parquet.ParquetWriter(temporary, schema, use_dictionary=["source", "label"]) as writer,
-    ):
-        for rows, vectors in read_blocks(gallery, progress):
-            columns = zip(*(_describe(gallery, row) for row in rows), strict=True)
-            arrays = [
-                pyarrow.array([row.id for row in rows], pyarrow.int64()),
-                *(pyarrow.array(column, text) for column in columns),
-                pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.reshape(-1)), dim),
-            ]
-            writer.write_batch(pyarrow.record_batch(arrays, schema=schema))

@@ -1,20 +1,18 @@
-"""Result files of searches, CSV or Parquet, written atomically."""
+"""Result files of searches, CSV, written atomically."""
 
 import csv
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from index.durable import replacing
 from index.errors import InputError
 from index.gallery.ranking import Hit
-from index.sources.table_rows import import_pyarrow
 from index.text import printable_path, valid_text
 
 COLUMNS = ("query", "rank", "id", "score", "label", "given_label", "path", "source", "metadata")
-_GROUP_ROWS = 1 << 16  # of Parquet, held at once
 
 
 Result = tuple[str, Hit]
@@ -32,16 +30,14 @@ def _values(result: Result) -> tuple[Any, ...]:
 
 
 def check_results_path(path: Path) -> None:
-    if path.suffix.lower() not in _KINDS:
-        raise InputError(f"the suffix says what is written: expected one of {', '.join(_KINDS)}", at=path)
+    if path.suffix.lower() != ".csv":
+        raise InputError("expected a name that ends in .csv", at=path)
     if path.is_dir():
         raise InputError("a folder has this name; name a file", at=path)
     if not path.parent.is_dir():
         raise InputError("its folder does not exist; make it first", at=path)
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise InputError("permission denied; its folder cannot be written", at=path)
-    if path.suffix.lower() == ".parquet":
-        import_pyarrow("writing Parquet")
 
 
 @contextmanager
@@ -50,16 +46,18 @@ def open_results(path: Path) -> Iterator[Write]:
     check_results_path(path)
     stopped: BaseException | None = None
     try:
-        with replacing(path) as temporary, _KINDS[path.suffix.lower()](temporary) as write:
+        with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(COLUMNS)
 
-            def write_or_tell(rows: Sequence[Result]) -> None:
+            def write(rows: Sequence[Result]) -> None:
                 try:
-                    write(rows)
+                    writer.writerows(map(_values, rows))
                 except OSError as error:
                     raise _unwritable(path, error) from error
 
             try:
-                yield write_or_tell
+                yield write
             except BaseException as error:  # the caller's, which no error of the file may hide
                 stopped = error
                 raise
@@ -74,34 +72,3 @@ def open_results(path: Path) -> Iterator[Write]:
 def _unwritable(path: Path, error: OSError) -> InputError:
     advice = "nothing was left there, mend the cause and run it again"
     return InputError(f"{printable_path(path)}: cannot be written: {error.strerror or error}; {advice}")
-
-
-@contextmanager
-def _open_csv(path: Path) -> Iterator[Write]:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(COLUMNS)
-        yield lambda rows: writer.writerows(map(_values, rows))
-
-
-@contextmanager
-def _open_parquet(path: Path) -> Iterator[Write]:
-    pyarrow = import_pyarrow("writing Parquet")
-    text, whole = pyarrow.string(), pyarrow.int64()
-    kinds = (text, whole, whole, pyarrow.float32(), text, text, text, text, text)
-    schema, waiting = pyarrow.schema(list(zip(COLUMNS, kinds, strict=True))), list[Result]()
-
-    def write(rows: Sequence[Result], *, least: int = _GROUP_ROWS) -> None:
-        waiting.extend(rows)
-        if len(waiting) >= least:
-            columns = zip(*map(_values, waiting), strict=True)
-            arrays = [pyarrow.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-            waiting.clear()
-            writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
-
-    with path.open("wb") as file, pyarrow.parquet.ParquetWriter(file, schema) as writer:
-        yield write
-        write((), least=1)
-
-
-_KINDS: dict[str, Callable[[Path], AbstractContextManager[Write]]] = {".csv": _open_csv, ".parquet": _open_parquet}

@@ -81,8 +81,8 @@ def leaks(gallery: Path, by: str, move: str | None, drop: str | None, limit: int
     "--out",
     type=PATH,
     required=True,
-    metavar="PLACE",
-    help="NAME.npy, with NAME.csv beside it that describes the rows, or NAME.parquet with all of it.",
+    metavar="NAME.npy",
+    help="File to write, with NAME.csv beside it that describes the rows.",
 )
 @by_option("Write the vectors of semantic similarity, or those of copy detection.")
 @output_options
@@ -92,7 +92,7 @@ def export_vectors(gallery: Path, out: Path, by: str, as_json: bool) -> None:
     \b
     Examples:
       retrieval index export-vectors gallery --out vectors.npy
-      retrieval index export-vectors gallery --out vectors.parquet
+      retrieval index export-vectors gallery --out vectors.npy --json
       retrieval index export-vectors gallery --out copies.npy --by copy
     """
     from index.gallery.export_vectors import export_vectors as export

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from index.commands.search_command import search
-from index.errors import InputError, MissingDependencyError
+from index.errors import InputError
 from index.gallery.gallery import Gallery
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import build
@@ -119,9 +119,6 @@ def test_a_bad_results_path_is_refused_first(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(Gallery, "open", lambda *_, **__: pytest.fail("opened"))
     for out in (tmp_path, tmp_path / "r.txt", tmp_path / "none" / "r.csv"):
         assert isinstance(invoke("gallery", "q.jpg", "--out", out).exception, InputError)
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    done = invoke("gallery", "q.jpg", "--out", tmp_path / "r.parquet")
-    assert isinstance(done.exception, MissingDependencyError)
 
 
 def test_names_that_terminals_would_obey_are_escaped(gallery: Path, photos: Path) -> None:

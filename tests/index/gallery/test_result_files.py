@@ -1,13 +1,11 @@
 import csv
 import os
-import sys
 from pathlib import Path
 
 import pytest
-from pyarrow import parquet
 
 from index.catalog.rows import CatalogRow
-from index.errors import InputError, MissingDependencyError
+from index.errors import InputError
 from index.gallery.ranking import Hit
 from index.gallery.result_files import COLUMNS, check_results_path, open_results
 
@@ -17,7 +15,6 @@ def make_row(number: int, path: str, label: str | None, metadata: str | None = N
     return CatalogRow(number, 1, path, *own, label, metadata, (), given or label)
 
 
-SUFFIXES = (".csv", ".parquet")
 ROWS = [
     ("a,b.jpg", Hit(1, 7, 0.5, make_row(7, 'red/say "no"\r.png', "red", '{"price": 3, "name": "Zoë"}', "blue"), "/a")),
     ("a,b.jpg", Hit(2, 2**40, 0.25, make_row(2**40, "line\nbreak.png", None), "/b, c")),
@@ -26,9 +23,6 @@ ROWS = [
 
 
 def read(path: Path) -> list[dict[str, object]]:
-    """The rows of a file, with the types of Parquet."""
-    if path.suffix == ".parquet":
-        return parquet.read_table(path).to_pylist()
     with path.open(newline="", encoding="utf-8") as file:
         kinds = {"rank": int, "id": int, "score": float}
         return [
@@ -37,9 +31,8 @@ def read(path: Path) -> list[dict[str, object]]:
         ]
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_every_kind_of_file_holds_the_same_rows(tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"results{suffix}"
+def test_a_file_holds_the_rows(tmp_path: Path) -> None:
+    path = tmp_path / "results.csv"
     with open_results(path) as write:
         write(ROWS[:2])
         write([])
@@ -57,9 +50,8 @@ def test_every_kind_of_file_holds_the_same_rows(tmp_path: Path, suffix: str) -> 
     assert read(path) == []
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_an_earlier_file_stays_until_the_new_one_is_whole(tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"r{suffix}"
+def test_an_earlier_file_stays_until_the_new_one_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "r.csv"
     path.write_text("earlier")
 
     def stop_midway() -> None:
@@ -78,15 +70,14 @@ def test_an_earlier_file_stays_until_the_new_one_is_whole(tmp_path: Path, suffix
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_full_device_is_an_error(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_device_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def make_full(folder: Path, **_: object) -> Path:
         path = folder / "full"
         path.symlink_to("/dev/full")
         return path
 
     monkeypatch.setattr("index.durable.make_temporary", make_full)
-    with pytest.raises(InputError, match="No space left"), open_results(tmp_path / f"r{suffix}") as write:
+    with pytest.raises(InputError, match="No space left"), open_results(tmp_path / "r.csv") as write:
         write(ROWS * 1000)
     assert list(tmp_path.iterdir()) == []
 
@@ -97,17 +88,13 @@ def test_an_error_of_the_caller_passes_as_it_is(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_bad_results_paths_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_results_paths_are_refused(tmp_path: Path) -> None:
     (tmp_path / "folder.csv").mkdir()
     for name, problem in (
-        ("results.txt", "expected one of .csv, .parquet"),
-        ("results", "the suffix says what is written"),
+        ("results.txt", "ends in .csv"),
         ("folder.csv", "a folder has this name"),
         ("none/r.csv", "its folder does not exist"),
     ):
         with pytest.raises(InputError, match=problem):
             check_results_path(tmp_path / name)
     check_results_path(tmp_path / "R.CSV")
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingDependencyError, match="writing Parquet"):
-        check_results_path(tmp_path / "r.parquet")
