@@ -27,7 +27,7 @@ Keywords ignore case, names do not. Within quotes the quote is written twice.
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import cast
 
 from index.errors import InputError
 from index.filters import condition as tree
@@ -85,12 +85,10 @@ def parse_order(text: str) -> tree.Order:
     >>> parse_order("-taken")
     (Column(names=('taken',), is_own=False), '-')
     """
-    sign: Literal["", "-"] = "-" if text.startswith("-") else ""
-    parser = _Parser(text, list(read_tokens(text.removeprefix("-"))))
-    column = parser._read_column()
-    if parser.token.kind != "end" or column == tree.TAG:
-        raise InputError(f"{printable_path(text)}: expected one column to sort by, such as taken or -taken, but no tag")
-    return column, sign
+    column = parse_column(text.removeprefix("-"))
+    if column == tree.TAG:
+        raise InputError(f"{printable_path(text)}: expected a column to sort by, such as taken or -taken, but no tag")
+    return column, "-" if text.startswith("-") else ""
 
 
 def parse_column(text: str) -> tree.Column:
