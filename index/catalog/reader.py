@@ -437,13 +437,18 @@ def count_values(catalog: Catalog, where: Condition | None, *, columns: Sequence
         for name, kind, value, count in execute(query, columns):
             metadata[name][kind, value] = count
     taken = f"substr(json_extract(metadata, '$.{TAKEN}'), 1, 7)"
-    months = f"SELECT {taken}, count(*) {rows} AND {taken} GLOB '[0-9][0-9][0-9][0-9]-[01][0-9]' GROUP BY 1 ORDER BY 1"
+    is_month = f"metadata IS NOT NULL AND {taken} GLOB '[0-9][0-9][0-9][0-9]-[01][0-9]'"
+    months = f"SELECT {taken}, count(*) {rows} AND {is_month} GROUP BY 1 ORDER BY 1"
+    labels = dict(execute(f"SELECT label, count(*) {rows} GROUP BY label").fetchall())
+    sources = {number: sum(labels.values()) for (number,) in execute("SELECT id FROM sources")}
+    if len(sources) > 1:
+        sources = dict(execute(f"SELECT source, count(*) {rows} GROUP BY source").fetchall())
     return Counts(
-        total=int(execute(f"SELECT count(*) {rows}").fetchone()[0]),
+        total=sum(labels.values()),
         tags=count_tagged(catalog, kept=kept),
-        labels=dict(execute(f"SELECT label, count(*) {rows} GROUP BY label").fetchall()),
+        labels=labels,
         folders=Counter(path.rpartition(b"/")[0] for (path,) in execute(f"SELECT path {rows}")),
-        sources=dict(execute(f"SELECT source, count(*) {rows} GROUP BY source").fetchall()),
+        sources=sources,
         months=dict(execute(months).fetchall()),
         metadata=metadata,
     )

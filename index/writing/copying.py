@@ -113,6 +113,7 @@ def cluster_gallery(
     `count` is the square root of half the images, 2 to 256, where it is None. The second value is the number of images
     of each cluster, the largest first.
     """
+    begin_step = run.get("begin_step", no_steps)
     with open_workspace(gallery, **run) as work:
         with work.change() as catalog:
             opened = Gallery.open(gallery)
@@ -122,7 +123,10 @@ def cluster_gallery(
                 labels = {row.id: row.label for row in reading.rows(status="indexed")}
             usual = min(max(2, round(math.sqrt(opened.count / 2))), _MOST_USUAL)
             clusters = cluster_embeddings(
-                opened.vectors(opened.ids), clusters=usual if count is None else count, seed=0
+                opened.vectors(opened.ids),
+                clusters=usual if count is None else count,
+                seed=0,
+                progress=begin_step("Clustering"),
             )
             names = name_clusters(clusters, [labels[number] for number in opened.ids.tolist()])
             chosen = [names[cluster] for cluster in clusters.tolist()]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
-from index.catalog.reader import ValueKind, count_tagged, count_values, list_plain_columns
+from index.catalog.reader import Counts, ValueKind, count_tagged, count_values, list_plain_columns
 from index.catalog.rows import SPLIT
 from index.filters.condition import (
     LABEL,
@@ -69,6 +69,16 @@ def _list_columns(given: Gallery) -> list[str]:
     return [name for name in names if len(name) <= _MOST_CHARACTERS and "\0" not in name]
 
 
+def _count(gallery: Gallery, where: Condition | None = None) -> Counts:
+    columns = _list_columns(gallery.without_decisions)  # decisions change no metadata but the split
+    splits = [SPLIT] if gallery.decided.marked.splits and SPLIT not in columns else []
+    with gallery.catalog(limited=True) as catalog:
+        return count_values(catalog, where, columns=[*splits, *columns])
+
+
+_count_all = once_per_gallery(_count)
+
+
 def count_facets(
     gallery: Gallery, where: Condition | None, *, folders: bool = True, only: str | None = None, part: str = ""
 ) -> Facets:
@@ -79,10 +89,7 @@ def count_facets(
     Each facet has its `MOST_SHOWN` most frequent values, equally frequent ones by name, but the latest times: those
     that contain `part`, in any case. `only` is the name of the only facet.
     """
-    columns = _list_columns(gallery.without_decisions)  # decisions change no metadata but the split
-    splits = [SPLIT] if gallery.decided.marked.splits and SPLIT not in columns else []
-    with gallery.catalog(limited=True) as catalog:
-        counts = count_values(catalog, where, columns=[*splits, *columns])
+    counts = _count_all(gallery) if where is None else _count(gallery, where)
     found: list[tuple[str, Mapping[Any, int], Callable[[Any], Condition]]] = []
     if set(counts.labels) - {None}:
         found.append(("label", counts.labels, partial(_equals, LABEL)))

@@ -15,7 +15,11 @@ def unit_blobs(labels: np.ndarray, *, width: int, noise: float) -> np.ndarray:
 def test_clusters_are_the_groups_that_are_there_and_the_same_for_a_seed() -> None:
     labels = np.repeat(np.arange(3), 50)
     rows = unit_blobs(labels, width=8, noise=0.05)
-    found = [cluster_embeddings(rows, clusters=3, seed=seed) for seed in range(5)]
+    told: list[tuple[int, int]] = []
+    found = [
+        cluster_embeddings(rows, clusters=3, seed=seed, progress=lambda *now: told.append(now)) for seed in range(5)
+    ]
+    assert told[:20] == [(done, 20) for done in range(1, 21)]
     assert found[0].dtype == np.int64
     assert any(len(np.unique(np.stack([labels, clusters]), axis=1)[0]) == 3 for clusters in found)
     for seed, clusters in enumerate(found):
