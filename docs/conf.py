@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from docutils.nodes import Element, SkipNode
+from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
+from sphinx.writers.html5 import HTML5Translator
 
 project = "Retrieval"
 html_title = "Retrieval"
@@ -16,7 +19,9 @@ html_show_sphinx = False
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["pictures"]
 
+myst_enable_extensions = ["dollarmath"]  # as on GitHub
 myst_heading_anchors = 3  # links to headings, as on GitHub
+html_math_renderer = "mathml"  # browsers draw it without a script
 suppress_warnings = ["misc.highlighting_failure"]
 
 default_role = "code"  # docstrings set names in single backticks
@@ -38,6 +43,18 @@ def link_to_included_pages(_: Sphinx, __: str, source: list[str]) -> None:
     """On GitHub these links lead to the files themselves, on the site to the pages that include them."""
     for file, page in INCLUDED.items():
         source[0] = source[0].replace(file, page)
+
+
+def write_inline_math(translator: HTML5Translator, node: Element) -> None:
+    """A formula in a line, as MathML."""
+    translator.body.append(tex2mathml(node.astext()))
+    raise SkipNode
+
+
+def write_math_block(translator: HTML5Translator, node: Element) -> None:
+    """A formula of its own lines, which scrolls where it is wider than the page."""
+    translator.body.append(f'<div style="overflow: auto hidden; padding: .4em 0">{tex2mathml(node.astext(), as_block=True)}</div>')
+    raise SkipNode
 
 
 def keep_returns_whole(*event: object) -> None:
@@ -65,6 +82,7 @@ def refuse_loads_from_elsewhere(app: Sphinx, exception: Exception | None) -> Non
 
 def setup(app: Sphinx) -> None:
     """Called by Sphinx when it has read this file."""
+    app.add_html_math_renderer("mathml", (write_inline_math, None), (write_math_block, None))
     app.connect("autodoc-process-docstring", keep_returns_whole, priority=100)  # before napoleon
     app.connect("source-read", link_to_included_pages)
     app.connect("build-finished", refuse_loads_from_elsewhere)
