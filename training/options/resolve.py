@@ -26,6 +26,7 @@ RECIPES = ("default", "spa-paper")
 DEFAULT: Mapping[str, Any] = MappingProxyType(
     {
         "method": "spa",
+        "alpha": 4.0,
         "targets": "posteriors",
         "confidences": "leave-one-out",
         "nca_scale": 0.0,

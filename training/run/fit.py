@@ -15,7 +15,7 @@ from training.head.embedding_heads import EmbeddingHead, Head, WhitenedHead
 from training.head.untrained import fit_rival, fit_within_classes
 from training.losses.guidance import Guidance
 from training.losses.interface import Batch, MetricLoss, ProxyLoss, build_loss
-from training.options.config import FIRM_L2_SP, USUAL_L2_SP, HeadConfig, TrainConfig
+from training.options.config import USUAL_L2_SP, HeadConfig, TrainConfig
 from training.options.losses import RIVALS, WCCN
 from training.run.checkpoint import pack_modules, pack_optimizer, unpack_module, unpack_optimizer
 from training.run.label_confidences import choose_rows, known_weights
@@ -72,9 +72,8 @@ def fit_frozen(
     count = len(training.images) if rows is None else len(rows)
     if config.head.embedding_dim is None:
         width = max(1, min(width, training.on_device.shape[1], count - 1))
-    default = USUAL_L2_SP if holdout is None else FIRM_L2_SP  # the latter where there was too little to compare on
     l2_sp = config.head.l2_sp if holdout is None else holdout["l2_sp"]
-    plan = HeadPlan(width, default if l2_sp is None else l2_sp)
+    plan = HeadPlan(width, USUAL_L2_SP if l2_sp is None else l2_sp)
     if method in RIVALS:
         with job.measure("projection"):
             labelled = training.labelled(known_weights(confidences, config=config), reads_labels=method == WCCN)

@@ -22,7 +22,7 @@ from index.progress import Progress, no_progress
 from training.confidence.confidences import LabelConfidences
 from training.head.embedding_heads import Head
 from training.head.untrained import LabelledFeatures, count_directions, fit_rivals
-from training.options.config import FIRM_L2_SP, L2_SP_WEIGHTS, TrainConfig
+from training.options.config import L2_SP_WEIGHTS, USUAL_L2_SP, TrainConfig
 from training.run.fit import HeadPlan, HeadTraining
 from training.run.label_confidences import choose_rows, estimate_confidences, known_weights
 from training.run.phases import PhaseContext, TrainingJob
@@ -278,7 +278,7 @@ def _name_l2_sp(l2_sp: float) -> str:
 def _choose_l2_sp(hits: "Mapping[str, _Hits]", *, config: TrainConfig) -> tuple[dict[float, float], float | None]:
     """Mean Recall@1 of both parts by L2-SP weight, and the selected weight.
 
-    That is `FIRM_L2_SP`, or the best where it clearly leads. On fewer classes than `LEAST_CLASSES` in a part nothing
+    That is `USUAL_L2_SP`, or the best where it clearly leads. On fewer classes than `LEAST_CLASSES` in a part nothing
     leads clearly.
     """
     parts = [part for part in hits.values() if part.by_method]
@@ -288,12 +288,12 @@ def _choose_l2_sp(hits: "Mapping[str, _Hits]", *, config: TrainConfig) -> tuple[
     found = [part.recall() for part in parts]
     means = {l2_sp: float(np.mean([part[name] for part in found])) for l2_sp, name in names.items()}
     best = max(means, key=lambda l2_sp: (means[l2_sp], l2_sp))
-    leads = [part.lead(names[best], names[FIRM_L2_SP], seed=config.seed) for part in parts]
+    leads = [part.lead(names[best], names[USUAL_L2_SP], seed=config.seed) for part in parts]
     # Both parts together: their mean lead against what chance makes of it, half an interval of 95 %.
     chance = float(np.sqrt(np.sum([(lead.high - lead.low) ** 2 for lead in leads]))) / 2
     has_classes = min(part.classes for part in parts) >= LEAST_CLASSES
     is_clear = has_classes and sum(lead.mean for lead in leads) > chance
-    return means, best if is_clear else FIRM_L2_SP
+    return means, best if is_clear else USUAL_L2_SP
 
 
 class _Hits:

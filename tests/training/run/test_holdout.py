@@ -15,7 +15,7 @@ from index.labels.label_errors import second_pass
 from tests.training.conftest import make_config
 from training.confidence.confidences import estimate_posteriors
 from training.head.untrained import POWERS, LabelledFeatures
-from training.options.config import FIRM_L2_SP, L2_SP_WEIGHTS, TrainConfig
+from training.options.config import L2_SP_WEIGHTS, USUAL_L2_SP, TrainConfig
 from training.options.losses import RIVALS
 from training.run import holdout as holdout_module
 from training.run.holdout import evaluate_holdout, split_for_holdout
@@ -125,7 +125,7 @@ def _config(**changes: Any) -> TrainConfig:
     quick = {
         "recipe": "default",
         "holdout": True,
-        "l2_sp": FIRM_L2_SP,
+        "l2_sp": USUAL_L2_SP,
         "embedding_dim": 4,
         "head_steps": 30,
         "head_batch_size": 64,
@@ -252,18 +252,18 @@ def test_a_firm_l2_sp_weight_is_selected_where_no_other_finds_clearly_more() -> 
     labels = np.arange(240) % 8
     holdout = _run(labels, l2_sp=None)
     assert set(holdout.l2_sp_recall) == {f"{weight:g}" for weight in L2_SP_WEIGHTS}
-    assert holdout.l2_sp == FIRM_L2_SP
-    again = _run(labels, l2_sp=FIRM_L2_SP)
+    assert holdout.l2_sp == USUAL_L2_SP
+    again = _run(labels, l2_sp=USUAL_L2_SP)
     assert again.l2_sp_recall == {}
     assert [part.scores for part in _parts(again).values()] == [part.scores for part in _parts(holdout).values()]
     assert (
         np.mean([part.scores["trained"] for part in _parts(holdout).values()])
-        == holdout.l2_sp_recall[f"{FIRM_L2_SP:g}"]
+        == holdout.l2_sp_recall[f"{USUAL_L2_SP:g}"]
     )
 
 
 @pytest.mark.parametrize(
-    ("loose", "classes", "taken"), [(0.75, 20, 0.02), (0.52, 20, FIRM_L2_SP), (0.75, 5, 0.02), (0.95, 4, FIRM_L2_SP)]
+    ("loose", "classes", "taken"), [(0.75, 20, 0.02), (0.52, 20, USUAL_L2_SP), (0.75, 5, 0.02), (0.95, 4, USUAL_L2_SP)]
 )
 def test_another_l2_sp_weight_has_to_lead_the_firm_one_by_more_than_chance(loose, classes, taken) -> None:
     """Hits of 400 queries, half of them found with the firm weight, a share `loose` with the loosest."""
@@ -276,7 +276,7 @@ def test_another_l2_sp_weight_has_to_lead_the_firm_one_by_more_than_chance(loose
     hits = {part: holdout_module._Hits() for part in QUESTIONS}
     for found in hits.values():
         found._labels = [labels]
-        shares = {0.02: loose, 0.06: 0.45, FIRM_L2_SP: 0.5, 0.6: 0.4}
+        shares = {0.02: loose, 0.06: 0.45, USUAL_L2_SP: 0.5, 0.6: 0.4}
         found.by_method = {f"trained, L2-SP {l2_sp:g}": [draw(share)] for l2_sp, share in shares.items()}
     means, l2_sp = holdout_module._choose_l2_sp(hits, config=_config(l2_sp=None))
     assert max(means, key=lambda key: means[key]) == 0.02
