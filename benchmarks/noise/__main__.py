@@ -51,6 +51,8 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--noise", action="append", metavar="clean|KIND:P", help=f"default: {', '.join(DEFAULT_NOISES)}")
     methods = f"default: {', '.join(DEFAULT_METHODS)}"
     add("--method", action="append", choices=sorted(ALL_METHODS), metavar="NAME", help=methods)
+    options = "of the methods that train, in place of their recipe's, such as alpha=8; may be repeated"
+    add("--option", action="append", type=read_option, default=[], metavar="NAME=NUMBER", help=options)
     add("--width", action="append", type=int, metavar="D", help="default: 64 and 512")
     add("--seeds", type=int, nargs="+", default=[0, 1, 2])
     add("--table", action="append", required=True, choices=("1", "2", "3"), help="of the SPA paper; may be repeated")
@@ -78,6 +80,12 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     return options
 
 
+def read_option(text: str) -> tuple[str, float]:
+    """Name and value of an option of training."""
+    name, _, value = text.partition("=")
+    return name.replace("-", "_"), float(value)
+
+
 @ending_in_words("noise")
 def main(arguments: list[str] | None = None) -> None:
     """Compute features, run the trainings that are missing, print and write the tables."""
@@ -99,7 +107,7 @@ def main(arguments: list[str] | None = None) -> None:
         )
     seeds = tuple(options.seeds)
     experiments = [
-        make_table(number, Setting(*each, seeds), options.method)
+        make_table(number, Setting(*each, seeds, dict(options.option)), options.method)
         for number in options.table
         for each in itertools.product(options.dataset, options.noise, options.width)
     ]
@@ -115,7 +123,7 @@ def report(folder: GridFolder, experiment: Experiment, options: argparse.Namespa
     text = format_experiment(summary)
     print(f"\n{text}")
     setting = experiment.setting
-    rows = digest([[row.name for row in experiment.rows], options.seeds])  # tells tables of other methods apart
+    rows = digest([[row.name for row in experiment.rows], options.seeds, options.option])  # tells other tables apart
     name = name_set(setting.dataset, experiment.name, setting.noise, f"{setting.width}d", rows)
     path = folder.path / "results" / f"{name}.json"
     write_record(path, settings=vars(options), results=summary, text=text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.noise.grid import CLEAN, FILTERED, POSTERIORS, RECIPE, Cell, LabelSet
@@ -26,6 +26,8 @@ class Setting:
     noise: str
     width: int
     seeds: tuple[int, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Of the methods that train, in place of the recipe's."""
 
     def cell(self, method: str, seed: int, **changes: Any) -> Cell:
         """One training of the table; a method that reads no labels is the same under any noise."""
@@ -41,7 +43,7 @@ class Setting:
             values |= READS_POSTERIORS[base] if method.endswith(POSTERIORS) else {}
             if base == "prism":  # its authors give it the true share of wrong labels
                 values["prism_rate"] = 0.0 if self.noise == CLEAN else float(self.noise.partition(":")[2])
-        given = {name: value for name, value in (values | changes).items() if value is not None}
+        given = {name: value for name, value in (values | self.options | changes).items() if value is not None}
         return Cell(labels, method, self.width, given)
 
 
