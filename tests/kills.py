@@ -249,12 +249,7 @@ def read_state(gallery: Path) -> State | None:
         }
     described = opened.manifest.index
     return State(
-        rows,
-        vectors,
-        list(sources.values()),
-        settings,
-        {name: described[name] for name in _INDEX_FIELDS} | {"own_queries": described.get("own_queries")},
-        problems,
+        rows, vectors, list(sources.values()), settings, {name: described[name] for name in _INDEX_FIELDS}, problems
     )
 
 

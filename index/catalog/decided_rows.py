@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from index.arrays import Ids
-from index.catalog.rows import SPLIT, VALID_METADATA, CatalogRow
+from index.catalog.rows import SPLIT, VALID_METADATA, CatalogRow, without_keys
 from index.measures import MEASURES
 
 DROPPED, SET_ASIDE = "dropped", "set_aside"
@@ -124,7 +124,7 @@ def overlay_rows(
     if spoiled:
         label, metadata = f"CASE WHEN typeof({label}) = 'text' THEN {label} END", VALID_METADATA
     if hidden:
-        metadata = f"json_remove({VALID_METADATA}, {', '.join(repr(f'$.{name}') for name in hidden)})"
+        metadata = without_keys(VALID_METADATA, hidden)
     if decided.by_id:
         connection.execute("ATTACH ':memory:' AS decisions")
         connection.deserialize(decided.database, name="decisions")

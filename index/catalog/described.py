@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from index.catalog.rows import FACTS_SETTING, GPS_SETTING, read_metadata
+from index.catalog.rows import FACTS_SETTING, GPS_SETTING, read_metadata, without_keys
 from index.images.file_facts import GPS
 
 if TYPE_CHECKING:
@@ -63,9 +63,8 @@ def switch_facts(catalog: "CatalogWriter", *, gps: bool | None, describe: bool =
     had_gps = catalog.setting(GPS_SETTING) is not None
     with catalog.transaction() as execute:
         if had_gps and gps is False:
-            no_places = f"json_remove(facts, {', '.join(repr(f'$.{name}') for name in GPS)})"
             execute(f"UPDATE images SET metadata = without_facts(metadata, {OF_ROW}) WHERE {OF_ROW} IS NOT NULL")
-            execute(f"UPDATE facts SET facts = {no_places}, gps = 0")
+            execute(f"UPDATE facts SET facts = {without_keys('facts', GPS)}, gps = 0")
             execute("DELETE FROM facts WHERE facts = '{}'")
             execute(f"UPDATE images SET metadata = with_facts(metadata, {OF_ROW}) WHERE {OF_ROW} IS NOT NULL")
         changes: dict[str, str | None] = {} if gps is None else {GPS_SETTING: "true" if gps else None}

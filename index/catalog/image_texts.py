@@ -7,7 +7,15 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from index.catalog.rows import CLUSTER, CLUSTERS_SETTING, TEXT_CONFIDENCE, TEXT_IN_IMAGE, TEXTS_SETTING, CatalogRow
+from index.catalog.rows import (
+    CLUSTER,
+    CLUSTERS_SETTING,
+    TEXT_CONFIDENCE,
+    TEXT_IN_IMAGE,
+    TEXTS_SETTING,
+    CatalogRow,
+    without_keys,
+)
 from index.errors import InputError
 from index.items import ImageText
 
@@ -25,8 +33,7 @@ CREATE TABLE texts (
 _TEXT = f"json_extract(i.metadata, '$.{TEXT_IN_IMAGE}')"
 _HAS_COLUMN = " OR ".join(f"json_extract(metadata, '$.{name}') IS NOT NULL" for name in _COLUMNS)
 _REMOVE = (
-    "UPDATE images AS i SET metadata = nullif("
-    f"json_remove(metadata, '$.{TEXT_IN_IMAGE}', '$.{TEXT_CONFIDENCE}'), '{{}}') WHERE ({_HAS_COLUMN})"
+    f"UPDATE images AS i SET metadata = nullif({without_keys('metadata', _COLUMNS)}, '{{}}') WHERE ({_HAS_COLUMN})"
 )
 _UNREAD = (  # of equal files the first
     "status = 'indexed' AND sha256 NOT IN (SELECT sha256 FROM texts) AND NOT EXISTS (SELECT 1 FROM images AS e "

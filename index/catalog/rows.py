@@ -3,7 +3,7 @@
 import json
 import os
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,11 @@ COLUMNS = (
 )
 _LABEL = COLUMNS.split(", ").index("label")
 _FIRST_MEASURE = COLUMNS.split(", ").index(MEASURES[0])
+
+
+def without_keys(document: str, names: Iterable[str]) -> str:
+    """SQL of a JSON object without some of its keys."""
+    return f"json_remove({document}, {', '.join(repr(f'$.{name}') for name in names)})"
 
 
 @dataclass(frozen=True, slots=True)

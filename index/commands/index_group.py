@@ -45,24 +45,22 @@ _LISTED = 20  # images that --dry-run lists as text
 
 @click.command(name="tune", cls=GroupedCommand)
 @click.argument("gallery", type=PATH)
-@click.argument("queries", nargs=-1, type=NAMED, metavar="[QUERY]...")
 @config_options(AnnConfig, remembered=True)
 @wait_option
 @output_options
-def tune(*, gallery: Path, queries: tuple[str, ...], wait_s: float, as_json: bool, **options: Any) -> None:
+def tune(*, gallery: Path, wait_s: float, as_json: bool, **options: Any) -> None:
     """Rebuild the ANN index: without removed images, to a recall target or a memory limit.
 
     Nothing is embedded, and options that are not given stay as they were. Small additions and removals are kept beside
     the ANN index, and are folded in automatically when they are many; this does it now. Recall and search times are
-    measured by vectors that the index does not have yet, or by at least 100 QUERYs, given as to `search`: they should
-    be like those of users, and not members of the gallery.
+    measured by vectors that the index does not have yet.
 
     \b
     Examples:
       retrieval index tune gallery
       retrieval index tune gallery --recall-target 0.99
       retrieval index tune gallery --memory-limit 500MB
-      retrieval index tune gallery --index-type ivf customers-photos
+      retrieval index tune gallery --index-type ivf
     """
     from index.gallery.info import describe_index, read_info
     from index.versions.versions import find_version
@@ -71,7 +69,7 @@ def tune(*, gallery: Path, queries: tuple[str, ...], wait_s: float, as_json: boo
     changes = {name: value for name, value in options.items() if value is not None}
     find_version(gallery)
     with indexing_bars(wait_s=wait_s) as run:
-        report = tune_gallery(gallery, changes=changes, queries=queries, **run)
+        report = tune_gallery(gallery, changes=changes, **run)
     described = read_info(gallery)
     text = "\n".join([describe_build(report, out=gallery), *describe_index(described, gallery=gallery)])
     emit({**asdict(report), "index": described["index"]}, as_json=as_json, text=text)

@@ -141,14 +141,12 @@ def describe_index(described: Mapping[str, Any], *, gallery: Path) -> list[str]:
         lines = [f"Flat: every search reads all vectors, {size}; {index['reason']}", f"exact; {speed}"]
     else:
         error, met = f"{100 * 2 * index['recall_error']:.1f}", "met" if index["target_met"] else "NOT met"
-        own = f"{index['queries']:,} of its own vectors, before it held them"
-        asked = own if index["own_queries"] else f"{index['queries']:,} queries given"
         lines = [
             f"{index['factory']}, about {show_bytes(index['memory_bytes'])} in memory: {index['reason']}",
             f"finds {_percent(index['recall_at_10'])} (± {error}) of the true 10 nearest, in exact order; "
             f"target {100 * index['recall_target']:g} % {met}",
             speed,
-            f"measured with {asked}; --json has the curve of recall and time",
+            f"measured with {index['queries']:,} vectors, before it held them; --json has the curve of recall and time",
         ]
         if not index["target_met"]:
             exactly = command_line("tune", gallery, {"--index-type": "flat"})

@@ -94,14 +94,9 @@ def machine_memory() -> int:
 
 
 def build_ann_index(
-    shards: Sequence[VectorRows],
-    *,
-    config: AnnConfig,
-    folder: Path,
-    queries: Vectors | None = None,
-    begin_step: BeginStep = no_steps,
+    shards: Sequence[VectorRows], *, config: AnnConfig, folder: Path, begin_step: BeginStep = no_steps
 ) -> dict[str, Any]:
-    """Build an ANN index without held-out vectors, measure it by these or (n, D) given ones, write it; its entry."""
+    """Build an ANN index without held-out vectors, measure it by these, write it; its entry."""
     stored = StoredRows.of(shards)
     with faiss_threads(usable_cores()):
         axes = None if list_kinds(len(stored), config)[0][0].is_exact else find_reduced_axes(stored)
@@ -124,11 +119,10 @@ def build_ann_index(
         held_out = choose_held_out(len(stored), count_held_out(len(stored)))
         rows = np.setdiff1d(np.arange(len(stored)), held_out, assume_unique=True)
         index = build_ann(plan, stored, rows, axes=axes, seed=_SEED, progress=begin_step("Building index"))
-        asking = stored.gather(held_out) if queries is None else queries
         measuring = begin_step("Measuring index")
-        measured = tune_ann(stored, index, asking, target=config.recall_target, progress=measuring)
+        measured = tune_ann(stored, index, stored.gather(held_out), target=config.recall_target, progress=measuring)
         write_ann(extend_ann(index, stored, held_out), folder / INDEX_NAME)
-        return {**described, "held_out": len(held_out), **measured, "own_queries": queries is None}
+        return {**described, "held_out": len(held_out), **measured}
 
 
 def count_held_out(count: int) -> int:

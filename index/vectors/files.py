@@ -165,10 +165,6 @@ def publish(task: WriterTask, new: Ids, deleted: Ids, base: Version | None) -> P
 def _write_anew(task: WriterTask, members: Ids, files: Sequence[VectorSource]) -> Published:
     write_shards(task.folder, members, files, embedding_dim=task.width)
     index = build_ann_index(
-        read_shards(task.folder),
-        config=task.config,
-        folder=task.folder,
-        queries=task.queries,
-        begin_step=task.begin_step,
+        read_shards(task.folder), config=task.config, folder=task.folder, begin_step=task.begin_step
     )
     return Published(index, 0)

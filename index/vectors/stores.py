@@ -67,8 +67,7 @@ class Published:
 class WriterTask:
     """Vectors of one output to be written to a part of a version's folder.
 
-    `made` has the vectors of new members; of an id in several the last one's. `rewrite` writes all vectors anew, and
-    (n, D) `queries` measure the ANN index in place of held-out vectors.
+    `made` has the vectors of new members; of an id in several the last one's. `rewrite` writes all vectors anew.
     """
 
     gallery: Path
@@ -79,7 +78,6 @@ class WriterTask:
     made: Sequence[VectorSource]
     model_sha256: str
     rewrite: bool = False
-    queries: Vectors | None = None
     begin_step: BeginStep = no_steps
     output: str = SEMANTIC
 

@@ -9,18 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
-import numpy as np
-
 from index.arrays import Labels
 from index.errors import InputError
 from index.gallery.gallery import Gallery
-from index.gallery.queries import read_queries
 from index.limits import WRITER_WAIT_S
 from index.markers import read_mark
 from index.model.embedder import Embedder
 from index.progress import no_steps
 from index.text import printable_path
-from index.vectors.ann_building import list_kinds
 from index.vectors.ann_config import INDEX_SETTING, STORE_SETTING, AnnConfig, StoreConfig
 from index.vectors.clusters import cluster_embeddings
 from index.vectors.stores import hold_vectors
@@ -34,7 +30,6 @@ from index.writing.pending import embed_pending
 from index.writing.publishing import BuildReport, publish
 from index.writing.workspace import Workspace, disk_errors_as_gallery_errors, open_workspace
 
-_FEW_QUERIES = 100
 _MOST_USUAL = 256  # clusters
 
 
@@ -77,32 +72,14 @@ def copy_gallery(
                 return publish(work)
 
 
-def tune_gallery(
-    gallery: Path, *, changes: Mapping[str, Any] | None = None, queries: Sequence[str] = (), **run: Unpack[RunOptions]
-) -> BuildReport:
-    """Rewrite the current version: one ANN index over all members, by changed options, without deleted vectors.
-
-    `queries`, as in `read_queries`, measure it in place of held-out vectors: typical ones, and no members.
-    """
-    AnnConfig(**(changes or {}))  # before any query is embedded
-    asking = None
-    if queries:
-        found = [query.vector for query in read_queries(queries, ids=(), gallery=Gallery.open(gallery))]
-        vectors = [vector for vector in found if vector is not None]
-        if len(vectors) < _FEW_QUERIES:
-            raise InputError(
-                f"{len(vectors)} of {len(found)} queries can be used; at least {_FEW_QUERIES} are needed to measure an "
-                "index with: give more, or give no queries: vectors of the gallery are then used as queries"
-            )
-        asking = np.stack(vectors)
+def tune_gallery(gallery: Path, *, changes: Mapping[str, Any] | None = None, **run: Unpack[RunOptions]) -> BuildReport:
+    """Rewrite the current version: one ANN index over all members, by changed options, without deleted vectors."""
     with open_workspace(gallery, **run) as work:
         with work.change() as catalog:
             config = replace(AnnConfig.from_text(catalog.setting(INDEX_SETTING)), **(changes or {}))
             catalog.set({INDEX_SETTING: config.to_text()})
-            if queries and list_kinds(catalog.count("indexed"), config)[0][0].is_exact:
-                raise InputError("the index is flat and finds everything, so there is nothing to measure with queries")
         embed_pending(work)
-        return publish(work, rewrite=True, queries=asking)
+        return publish(work, rewrite=True)
 
 
 def cluster_gallery(

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from index.arrays import Vectors
 from index.durable import hash_file, link_file
 from index.errors import GalleryDamagedError, GalleryError, NoUsableImageError
 from index.gallery.computed_by import join_runtimes
@@ -63,7 +62,7 @@ class BuildReport:
     images_per_second: float
 
 
-def publish(work: Workspace, *, rewrite: bool = False, queries: Vectors | None = None) -> BuildReport:
+def publish(work: Workspace, *, rewrite: bool = False) -> BuildReport:
     """Publish a version of the catalogue where it differs from the current one or is to be rewritten, and report."""
     catalog, base = work.catalog, work.base
     reasons = catalog.skipped_by_reason()
@@ -82,7 +81,7 @@ def publish(work: Workspace, *, rewrite: bool = False, queries: Vectors | None =
     if changed:
         writing = work.begin_step("Writing")
         writing(0, 0)
-        folder = _write_version(work, rewrite=rewrite, queries=queries)
+        folder = _write_version(work, rewrite=rewrite)
         writing(1, 1)  # the last moment to cancel
         publish_version(work.gallery, folder, name=version)
         work.previous = base.name if base else work.previous
@@ -102,7 +101,7 @@ def publish(work: Workspace, *, rewrite: bool = False, queries: Vectors | None =
     )
 
 
-def _write_version(work: Workspace, *, rewrite: bool, queries: Vectors | None) -> Path:
+def _write_version(work: Workspace, *, rewrite: bool) -> Path:
     """Write a complete version; its folder."""
     folder = work.folder / _VERSION
     folder.mkdir(exist_ok=True)
@@ -116,7 +115,7 @@ def _write_version(work: Workspace, *, rewrite: bool, queries: Vectors | None) -
         if hash_file(path) != sha256:
             raise GalleryError(work.embedder.path, "the model file changed during the build")
         link_file(path, folder / path.name)
-    published = _write_vectors(work, folder, rewrite=rewrite, queries=queries)
+    published = _write_vectors(work, folder, rewrite=rewrite)
     files = {
         f"{part_start(output)}{name}": file for output, part in published.items() for name, file in part.files.items()
     }
@@ -135,7 +134,7 @@ def _write_version(work: Workspace, *, rewrite: bool, queries: Vectors | None) -
     return folder
 
 
-def _write_vectors(work: Workspace, folder: Path, *, rewrite: bool, queries: Vectors | None) -> dict[str, Published]:
+def _write_vectors(work: Workspace, folder: Path, *, rewrite: bool) -> dict[str, Published]:
     """Write the vectors of every output; their entries in the manifest."""
     config = AnnConfig.from_text(work.catalog.setting(INDEX_SETTING))
     members = work.catalog.indexed_ids()
@@ -155,7 +154,6 @@ def _write_vectors(work: Workspace, folder: Path, *, rewrite: bool, queries: Vec
             made=made[output],
             model_sha256=work.embedder.sha256,
             rewrite=rewrite,
-            queries=queries if output == SEMANTIC else None,  # given queries are semantic
             begin_step=work.begin_step,
             output=output,
         )

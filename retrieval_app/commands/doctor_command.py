@@ -5,7 +5,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -40,31 +40,20 @@ _SIDE, _PHOTOS, _WARM = 512, 64, 16  # pixels; photos that are timed, and before
 
 
 @click.command()
-@click.option("--gpu", is_flag=True, help="Also compare training, embedding and search on the GPU with the CPU.")
 @output_options
-def doctor(gpu: bool, as_json: bool) -> None:
-    """Check the installation: packages, weights, and how fast this machine embeds.
+def doctor(as_json: bool) -> None:
+    """Check the installation: packages, weights, the GPU if there is one, and how fast this machine embeds.
 
-    With --gpu a table compares the GPU's results and times with the CPU's; it takes some minutes. It changes nothing
-    and uses no network. Exits with 1 if something is wrong.
+    It changes nothing and uses no network. Exits with 1 if something is wrong.
 
     \b
     Examples:
       retrieval doctor
-      retrieval doctor --gpu
       retrieval doctor --json
       retrieval doctor --debug
     """
-    report, gpu_table = examine(), list[str]()
-    if gpu:
-        click.echo("Comparing the GPU with the CPU", err=True)
-        from retrieval_app.commands.gpu_checks import check_gpu, describe_checks, find_problems
-
-        checks = list(check_gpu())
-        gpu_table = describe_checks(checks)
-        report["gpu"] = [{**asdict(check), "passed": check.passed} for check in checks]
-        report["problems"] += find_problems(checks)
-    click.echo(json.dumps(report) if as_json else "\n".join(_tell(report, gpu_table)))
+    report = examine()
+    click.echo(json.dumps(report) if as_json else "\n".join(_tell(report)))
     if report["problems"]:
         click.get_current_context().exit(1)
 
@@ -161,7 +150,7 @@ def _look_at_torch(installed: Mapping[str, Mapping[str, str | None]]) -> dict[st
     return {"threads": torch.get_num_threads(), "gpus": gpus}
 
 
-def _tell(report: Mapping[str, Any], gpu_table: Sequence[str]) -> Iterator[str]:
+def _tell(report: Mapping[str, Any]) -> Iterator[str]:
     yield f"retrieval {report['retrieval']}, Python {report['python']}, {report['system']}, {report['cores']} cores"
     for extra, packages in report["installed"].items():
         words = ", ".join(f"{name} {found}" if found else f"{name} -" for name, found in packages.items())
@@ -179,7 +168,6 @@ def _tell(report: Mapping[str, Any], gpu_table: Sequence[str]) -> Iterator[str]:
     names = ", ".join(map(printable_path, weights["files"])) or "none yet"
     yield f"weights that torchvision has fetched: {names} ({printable_path(weights['folder'])})"
     yield "without any: --backbone builtin, the built-in model"
-    yield from gpu_table
     for problem in report["problems"]:
         yield f"PROBLEM: {problem}"
     if not report["problems"]:

@@ -318,10 +318,8 @@ def _write_anew(task: WriterTask, server: Server, members: Ids, tables: Sequence
 def _measure(
     task: WriterTask, collection: Collection, rows: Ids, held_out: Ids, tables: Sequence[VectorSource]
 ) -> dict[str, Any]:
-    """Measure efforts, the least first, until one surely meets the target, by the task's queries or `held_out`."""
-    queries, target = task.queries, task.config.recall_target
-    if queries is None:
-        queries = gather_rows(held_out, tables, embedding_dim=task.width)
+    """Measure efforts, the least first, until one surely meets the target, by the vectors of `held_out`."""
+    queries, target = gather_rows(held_out, tables, embedding_dim=task.width), task.config.recall_target
     truth = np.full((len(queries), MEASURED_K), -np.inf, dtype=np.float32)
     for part in batches(rows, collection.rows_at_once):
         vectors = gather_rows(part, tables, embedding_dim=task.width)
@@ -353,8 +351,7 @@ def _measure(
         if recall - SURE * error >= max(target, 0.999):
             break
     best, is_met = choose_setting(curve, target=target)
-    own = {"target_met": is_met, "own_queries": task.queries is None}
-    return {"curve": curve, "recall_target": target, "queries": len(queries), **best, **own}
+    return {"curve": curve, "recall_target": target, "queries": len(queries), **best, "target_met": is_met}
 
 
 def _fill(task: WriterTask, collection: Collection, ids: Ids, tables: Sequence[VectorSource]) -> None:

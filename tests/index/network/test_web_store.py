@@ -134,22 +134,6 @@ def test_what_is_not_public_is_never_asked(monkeypatch: pytest.MonkeyPatch) -> N
             fetch(f"http://{host}/photo.jpg")
     with pytest.raises(FetchError, match="its port 22, is not asked"):
         fetch("http://8.8.8.8:22/")
-    monkeypatch.setattr(web_store, "_find_addresses", lambda *_: ["8.8.8.8", "10.0.0.1"])
-    with pytest.raises(FetchError, match="public addresses only"):
-        fetch("http://rebound.example/photo.jpg")
-
-
-def test_where_an_address_leads_is_checked_like_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, "127.0.0.1/32")
-    asked: list[str] = []
-
-    def answer(path: str) -> PathAnswer:
-        asked.append(path)
-        return 302, {"Location": f"http://127.0.0.2:{port}/secret"}, b""
-
-    with answer_paths(answer) as port, pytest.raises(FetchError, match=r"127\.0\.0\.2: this host"):
-        fetch(f"http://127.0.0.1:{port}/open")
-    assert asked == ["/open"]
 
 
 def test_what_is_no_address_of_a_picture_is_refused() -> None:

@@ -74,7 +74,6 @@ def test_those_that_ask_come_into_the_index_after_they_have_asked(
     assert not np.isin(held_out, rows).any()
     assert np.array_equal(queries, stored.gather(held_out))
     assert not np.isin(nearest, held_out).any()
-    assert described["own_queries"] is True
     assert faiss.read_index(str(tmp_path / "index.faiss")).ntotal == ROWS
     search = VectorSearch.open(shards, folder=tmp_path, described=described)
     assert sorted(search.index.rows.tolist()) == list(range(ROWS))

@@ -56,7 +56,6 @@ class Versions:
             made=made,
             model_sha256="",
             rewrite=rewrite,
-            queries=VectorSource(width=WIDTH).draw(300, seed=6)[0],  # the few held-out vectors measure by chance
         )
         published = load_store(self.store.store).publish(task, ids, deleted, base)
         before = 0 if base is None else len(open_store(base.folder, Manifest.read(base), SEMANTIC).ids)
@@ -97,6 +96,7 @@ def publish(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     (gallery / "versions").mkdir()
     with few_for_an_index(), pytest.MonkeyPatch.context() as patched:
         patched.setenv(TOKEN, ROOT_TOKEN)
+        patched.setattr("index.vectors.ann_building._HELD_OUT_SHARE", 0.5)  # a few held-out vectors measure by chance
         yield Versions(gallery / "versions", store=StoreConfig(store, uri), index_type=index_type).publish
 
 

@@ -17,7 +17,7 @@ from index.vectors.ann_config import INDEX_SETTING, AnnConfig
 from index.versions.versions import find_version
 from index.writing.build import update_gallery
 from index.writing.copying import tune_gallery
-from tests.conftest import draw_folder, draw_image
+from tests.conftest import draw_folder
 from tests.index.galleries import SMALL, build_ann, few_for_an_index, stopped_at, vectors
 
 PER_CLASS = 20
@@ -25,13 +25,9 @@ PER_CLASS = 20
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
-    """A gallery of sixty images whose index is a graph, and more images beside it."""
+    """A gallery of sixty images whose index is a graph."""
     folder = tmp_path_factory.mktemp("reindex")
     build_ann(draw_folder(folder / "images", per_class=PER_CLASS), folder / "g", tiny_model, recall_target=0.9)
-    (folder / "queries").mkdir()
-    for number in range(100):
-        draw_image((2 * number, 90, 200 - number), seed=1000 + number).save(folder / "queries" / f"{number}.png")
-    draw_folder(folder / "more", per_class=2)
     return folder / "g"
 
 
@@ -86,23 +82,6 @@ def test_every_type_can_become_every_other_and_finds_the_same(gallery: Path) -> 
         exact = exact or found
         overlap = [len({hit.id for hit in a} & {hit.id for hit in b}) for a, b in zip(found, exact, strict=True)]
         assert overlap == [10] * 5 if wanted in ("flat", "auto") else sum(overlap) >= 40
-
-
-def test_queries_ask_in_place_of_what_the_index_has_not_seen(gallery: Path, built: Path, tmp_path: Path) -> None:
-    assert described(gallery)["own_queries"] is True
-    tune_gallery(gallery, queries=[str(built.parent / "queries")])
-    check(gallery, kind="hnsw", index_type="hnsw", recall_target=0.9)
-    index = described(gallery)
-    assert (index["queries"], index["own_queries"]) == (100, False)
-    tune_gallery(gallery, changes={"index_type": "ivf"}, queries=[str(built.parent / "queries")])
-    index = described(gallery)
-    assert (index["type"], index["queries"], index["own_queries"]) == ("ivf", 100, False)
-    shutil.copytree(built.parent / "queries", tmp_path / "few")
-    (tmp_path / "few" / "99.png").write_bytes(b"<html>")
-    with pytest.raises(InputError, match="99 of 100 queries can be used; at least 100 are needed"):
-        tune_gallery(gallery, queries=[str(tmp_path / "few")], changes={"recall_target": 0.5})
-    tune_gallery(gallery)
-    assert described(gallery)["own_queries"] is True
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_images_are_sorted_filtered_and_counted_by_time(client: TestClient) -> N
     assert list(_count(client).items()) == [("2023", 1), ("2021", 2), ("2019", 1)]
     assert _count(client, where="taken > 2020-01-01") == {"2023-12": 1, "2021-03": 2}
     refused = client.get("/v1/images", params={"sort": "label, id"})
-    assert (refused.status_code, "expected one column" in refused.json()["error"]["message"]) == (422, True)
+    assert refused.status_code == 422
 
 
 def test_no_answer_has_a_place_unless_the_server_shall_show_it(client: TestClient, described: Path) -> None:

@@ -154,14 +154,14 @@ def open_to_all(served: Path) -> Iterator[TestClient]:
 def test_decisions_need_this_machine_or_a_token(client: TestClient, open_to_all: TestClient, served: Path) -> None:
     def read_rights(client: TestClient) -> list[bool]:
         permissions = client.get("/v1/gallery", headers=FRIEND).json()["permissions"]
-        return [permissions[right] for right in ("review", "write", "fetch")]
+        return [permissions[right] for right in ("review", "write")]
 
-    assert read_rights(client) == [True, False, False]
-    assert read_rights(open_to_all) == [False, False, False]  # a token that nobody asks for opens nothing
+    assert read_rights(client) == [True, False]
+    assert read_rights(open_to_all) == [False, False]  # a token that nobody asks for opens nothing
     with serve(served, access=Access(loopback=False, token=TOKEN, writable=True)) as friend:
-        assert read_rights(friend) == [True, True, False]
+        assert read_rights(friend) == [True, True]
     with serve(served, access=Access(token=TOKEN)) as friend:
-        assert read_rights(friend) == [True, False, False]
+        assert read_rights(friend) == [True, False]
         through_a_proxy = {**FRIEND, "X-Forwarded-For": "203.0.113.9"}
         assert friend.post("/v1/labels/undo", headers=through_a_proxy).status_code == 200
 
