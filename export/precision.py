@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from export.public import MAX_RECALL_DROP
 from export.to_onnx import ExportedModel, write_model_file
-from index.arrays import Labels, Mask, Vectors, centred_cosines
+from index.arrays import Floats, Labels, Mask, Vectors, centred_cosines
 from index.durable import hash_file
 from index.errors import InputError
 from index.images.preprocess import Pixels
@@ -27,14 +27,16 @@ from index.progress import Progress, no_progress
 from index.vectors.exact import search
 
 logger = logging.getLogger(__name__)
-_OPERATIONS = ("Conv", "Gemm", "MatMul", "Add", "Clip", "Relu", "GlobalAveragePool")
+_WEIGHTED = ("Conv", "Gemm", "MatMul")
+_OPERATIONS = (*_WEIGHTED, "Add", "Clip", "Relu", "GlobalAveragePool")
 HALVES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 _LEAST = 256  # smallest weight tensor that is stored in half precision
-CALIBRATED, MEASURED = 128, 2000  # images at most
+CALIBRATED, MEASURED = 128, 1000  # images at most
 MIN_CALIBRATION_IMAGES = 16  # of either
 _GROUPS = 8  # of layers that follow each other, of which the sensitive ones are left in float32
 _PARTS = 6  # of the two most sensitive groups
-_SOME = 256  # images that tell which layers are sensitive
+_MOST_LEFT = 10  # layers in float32, beyond which int8 is hardly faster
+_SOME = 64  # images that tell which layers are sensitive
 _DEVIATIONS = 1.96  # standard errors within which a loss may be chance
 _BATCH = 32
 
@@ -42,8 +44,8 @@ _BATCH = 32
 class Int8Converter:
     """Converts a float32 model to int8, with any of its layers left in float32.
 
-    ONNX Runtime's static quantisation: QDQ, u8 activations by minimum and maximum, s8 weights by channel. Weights have
-    7 bits, with which sums of u8 x s8 do not overflow on processors without VNNI.
+    ONNX Runtime's static quantisation: QDQ, u8 activations by minimum and maximum, s8 weights by channel, in the ranges
+    of `weight_scales`.
 
     Args:
         images: (N, side, side, 3) uint8, which give the ranges.
@@ -58,8 +60,19 @@ class Int8Converter:
         onnx.save(model, source)  # of a model in memory it leaves the weights in a folder that is gone
         with _quiet_root():
             import_quantization().shape_inference.quant_pre_process(source, self._prepared, skip_symbolic_shape=True)
-        nodes = onnx.load(self._prepared).graph.node
-        self.layers: tuple[str, ...] = tuple(node.name for node in nodes if node.op_type in _OPERATIONS)
+        graph = onnx.load(self._prepared).graph
+        layers = [node for node in graph.node if node.op_type in _WEIGHTED]
+        self.layers: tuple[str, ...] = tuple(node.name for node in layers)
+        self._scales, values = dict[str, list[dict[str, Any]]](), {one.name: one for one in graph.initializer}
+        for node in layers:
+            if (found := values.get(node.input[1])) is None or (node.op_type == "MatMul" and len(found.dims) != 2):
+                continue
+            by_row = node.op_type == "Conv" or any(one.name == "transB" and one.i for one in node.attribute)
+            weights, axis = numpy_helper.to_array(found), 0 if by_row else 1
+            self._scales[found.name] = [
+                {"axis": axis, "scale": scale, "zero_point": 0}
+                for scale in weight_scales(np.moveaxis(weights, axis, 0))
+            ]
 
     def convert(self, *, leave: Sequence[str] = ()) -> onnx.ModelProto:
         """The model in int8 except for the layers of these names; only the first call runs the images."""
@@ -76,10 +89,26 @@ class Int8Converter:
                 calibrate_method=library.CalibrationMethod.MinMax,
                 op_types_to_quantize=list(_OPERATIONS),
                 nodes_to_exclude=list(leave),
-                reduce_range=True,
+                reduce_range=True,  # of weights that have no scales of ours
                 calibration_cache_path=self._ranges,
+                extra_options={"TensorQuantOverrides": self._scales},
             )
         return onnx.load(written)
+
+
+def weight_scales(weights: Floats) -> Floats:
+    """(C,) float32 scales of weights (C, K) or (C, K, h, w), with which no processor's sums overflow.
+
+    Without VNNI a processor adds two neighbouring products of u8 and s8 in 16 bits. 255 (a + b) fits where neighbours
+    of the same sign add up to at most 128. Depthwise layers (K = 1) are computed in 32 bits.
+    """
+    rows = weights.reshape(len(weights), -1)
+    scales = np.abs(rows).max(axis=1, initial=1e-9) / 127
+    by_position = np.moveaxis(weights, 1, -1).reshape(len(weights), -1)  # as kernels for NHWC have their neighbours
+    for order in (rows, -rows, by_position, -by_position) if weights.shape[1] > 1 else ():
+        part = order.clip(min=0)
+        scales = np.maximum(scales, (part[:, 1:] + part[:, :-1]).max(axis=1) / 127.5)  # which rounding makes 128
+    return scales.astype(np.float32)
 
 
 @contextmanager
@@ -135,7 +164,8 @@ def lower_precision(
 ) -> ExportedModel:
     """Write a model in another precision, unless that costs more Recall@1 than is allowed, beyond chance: `InputError`.
 
-    Where int8 costs too much, layers stay in float32, some more at a time, until the bound holds (see `_convert`).
+    Where int8 costs too much, up to ten layers stay in float32, some more at a time, until the bound holds (see
+    `_convert`).
 
     Args:
         report: of the export in float32.
@@ -165,8 +195,9 @@ def lower_precision(
     best = max(tried, key=lambda one: one.recall_at_1)
     raise InputError(
         f"{out}: {precision} costs {best.recall_at_1_float32 - best.recall_at_1:.4f} of Recall@1 on "
-        f"{best.images:,} images, more than the {max_recall_drop:g} of --max-recall-drop beyond chance, whatever "
-        "layers are left in float32; take another --precision, or allow more. Nothing was written."
+        f"{best.images:,} images, more than the {max_recall_drop:g} of --max-recall-drop beyond chance, with up to "
+        f"{tried[-1].float_layers} layers left in float32; take another --precision, or allow more. "
+        "Nothing was written."
     )
 
 
@@ -176,7 +207,7 @@ def _convert(
     """Models in a precision with the number of layers left in float32, the fastest first.
 
     The layers that change embeddings most when they alone are in int8 stay in float32 first: parts of the two worst
-    of some groups, then whole groups.
+    of some groups.
     """
     proto = onnx.load(model)
     if precision in HALVES:
@@ -199,8 +230,9 @@ def _convert(
 
     groups, left = sort_by_cost(converter.layers, _GROUPS), list[str]()
     worst = [name for name in converter.layers if name in {*groups[0], *(groups[1] if len(groups) > 1 else ())}]
-    for part in [*sort_by_cost(worst, _PARTS), *groups[2:-1]]:
-        left += part
+    for part in sort_by_cost(worst, _PARTS):
+        if len(left := [*left, *part]) > _MOST_LEFT:
+            return
         judge.expect(MEASURED)
         yield converter.convert(leave=left), len(left)
 

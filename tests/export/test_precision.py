@@ -10,7 +10,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from export.exports import export_run
-from export.precision import keep_in_half, lower_precision, recall_at_1
+from export.precision import keep_in_half, lower_precision, recall_at_1, weight_scales
 from export.public import ExportConfig, export
 from export.to_onnx import ExportedModel
 from index.arrays import centred_cosines
@@ -93,6 +93,21 @@ def test_what_a_layer_does_not_bear_stays_in_float32(tmp_path: Path) -> None:
     makers = {name: node for node in nodes for name in node.output}
     first = next(node for node in nodes if node.op_type == "MatMul")
     assert "DequantizeLinear" not in {makers[name].op_type for name in first.input if name in makers}
+
+
+@pytest.mark.parametrize("shape", [(4, 9), (5, 6, 3, 3), (3, 2, 1, 1), (6, 1, 3, 3)])
+def test_weights_use_eight_bits_as_far_as_neighbours_add_up_in_sixteen(shape: tuple[int, ...]) -> None:
+    weights = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    weights[0] = 0
+    values = np.round(weights / weight_scales(weights).reshape(-1, *[1] * (len(shape) - 1)))
+    assert 64 < np.abs(values[1:]).reshape(shape[0] - 1, -1).max(axis=1).min() <= np.abs(values).max() <= 127
+    if shape[1] == 1:  # depthwise: no pairs
+        assert (np.abs(values[1:]).reshape(shape[0] - 1, -1).max(axis=1) == 127).all()
+        return
+    for order in (values.reshape(shape[0], -1), np.moveaxis(values, 1, -1).reshape(shape[0], -1)):
+        for side in (order, -order):
+            part = side.clip(min=0)
+            assert (255 * (part[:, 1:] + part[:, :-1])).max() <= 32_767
 
 
 def test_nothing_is_written_where_it_costs_too_much(tiny_model: Path, tmp_path: Path) -> None:
