@@ -90,7 +90,8 @@ def make_groceries(browser: Browser, work: Path) -> None:
         part = ImageOps.crop(photo.rotate(9, Image.Resampling.BICUBIC), photo.width // 8)
         ImageEnhance.Brightness(part).enhance(1.25).save(edited, quality=90)
     with visiting(browser, gallery) as visit:
-        visit.ask("quality")  # for what a score means
+        for computed in ("quality", "map", "labels/issues"):  # which take minutes on a busy machine
+            visit.wait_until(lambda one=computed: visit.server.get(f"/v1/{one}").status == 200, seconds=900)
         first = search_by_photo(visit, edited)[0]
         assert visit.ask(f"images/{first}")["path"] == original
         visit.page.reload()  # the first search after a start takes longer
