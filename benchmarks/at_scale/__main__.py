@@ -84,9 +84,9 @@ def _list_steps(out: Path, photos: Path, model: Path) -> list[tuple[str, Step]]:
         ("labels set --take-back", ("labels", "set", gallery, "--where", SET_WHERE, "--take-back")),
         ("dataset export", ("dataset", "export", gallery, "--as", "imagefolder", "--out", out / "dataset")),
         ("backup", ("backup", gallery, "--out", out / "backup.zip", "--overwrite")),
-        ("train --frozen", ("train", gallery, "--frozen", "--out", out / "run-frozen")),
-        ("train", ("train", gallery, "--out", run)),
+        ("train --frozen", ("train", gallery, "--frozen", "--backbone", model, "--out", run)),
         ("audit", ("audit", run)),
+        ("train", ("train", gallery, "--out", out / "run-finetuned")),
     ]
     steps: list[tuple[str, Step]] = [(name, partial(_measure, *words)) for name, words in commands]
     steps.insert(-3, ("views", partial(_visit, gallery, log=out / "serve.log")))

@@ -41,6 +41,7 @@ from training.options.machine import Machine
 from training.run.copy_stage import MIN_COPY_HEAD_IMAGES
 from training.run.distributed import require_same_files
 from training.run.features import extract_together
+from training.run.finetuning.budget import SAMPLED_FROM
 from training.run.finetuning.inputs import plan_blocks
 from training.run.phases import TrainingJob, Watcher
 from training.run.run_folder import PARITY_IMAGES, LabelledImage
@@ -111,6 +112,12 @@ class TrainingSet:
         self.classes = sorted({image.given for image in images})
         numbers = {label: number for number, label in enumerate(self.classes)}
         self.labels = torch.tensor([numbers[image.used] for image in images], device=features.device)
+
+    def take(self, rows: Ids) -> "TrainingSet":
+        """Some of the images, with the numbers of all classes."""
+        part = TrainingSet([self.images[row] for row in rows], self.on_device[rows], records=self._records)
+        part.classes, part.labels = self.classes, self.labels[rows]
+        return part
 
     @cached_property
     def features(self) -> Floats:
@@ -235,7 +242,9 @@ def prepare_data(
             )
         if config.finetuning.trains:
             decoding = place_decoded(hashes, extractor.preprocess, cache=machine.cache)
-            require_room(decoding)
+            limit = config.finetuning.limits(len(hashes), on_cpu=machine.device.type == "cpu")[1]
+            if limit is None or len(hashes) < SAMPLED_FROM:  # else perhaps a sample of them is decoded
+                require_room(decoding)
         if (file := getattr(config.loss.options, "guidance", None)) is not None:
             guidance = load_guidance(Path(file), classes=training.classes, sha256=hashes)
         validation = prepare_validation(validation_records, machine=machine, extractor=extractor, watcher=job.watcher)

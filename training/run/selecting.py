@@ -104,7 +104,7 @@ def evaluate_methods(
             )
     if validation is None:
         return MethodScores({TRAINED: trained}, {}, None, verdict)
-    searches = plan_searches(validation, training.known)
+    searches = plan_searches(validation, (training if network is None else network.images).known)
     labelled = training.labelled(known_weights(confidences, config=config))
     heads = fit_rivals(labelled, embedding_dim=frozen.plan.width)
     if network is not None:

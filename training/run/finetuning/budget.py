@@ -10,6 +10,7 @@ from training.run.distributed import current_team
 
 _OBSERVED = 0.05  # share of a budget after which the speed of a step of preparation is known
 MOST_EVALUATIONS = 10  # or checkpoints, of a training with a number of epochs
+SAMPLED_FROM = 2000  # images; fewer fit into minutes
 OnImages = Callable[[str, int, int], None]
 
 

@@ -43,12 +43,13 @@ from training.run.finetuning.inputs import (
     plan_blocks,
     view_side,
 )
+from training.run.finetuning.sample import take_sample
 from training.run.finetuning.selection import choose_parts, load_exported, selects_finetuned
 from training.run.fit import FrozenEmbedding, HeadPlan, start_proxies
 from training.run.holdout import fit_heads, split_for_finetuning
 from training.run.label_confidences import choose_rows
 from training.run.phases import FINETUNING, PhaseContext, TrainingJob, Watcher, phase_generator
-from training.run.prepare import PreparedData
+from training.run.prepare import PreparedData, TrainingSet
 from training.run.searches import embed_features
 from training.run.verdict import FROZEN_HEAD, HELD_OUT, PARTS, TRAINED, MethodComparison, compare
 
@@ -58,13 +59,15 @@ Found = Mapping[str, Mapping[str, RetrievalScores]]
 
 @dataclass(frozen=True, slots=True)
 class StageResult:
-    """Result of fine-tuning: head and (N, F) features of the training images, by the selected weights.
+    """Result of fine-tuning: head and (N, F) features of its training images, by the selected weights.
 
-    The head is None where the run's frozen embedding is selected; else `answers` compare both, as in a `Verdict`.
+    `images` are those of the run or a sample of them. The head is None where the run's frozen embedding is selected;
+    else `answers` compare both, as in a `Verdict`.
     """
 
     head: Head | None
     features: Floats
+    images: TrainingSet
     report: dict[str, Any]
     answers: Mapping[str, MethodComparison] = field(default_factory=dict)
 
@@ -120,6 +123,7 @@ def finetune_backbone(
     The extractor's backbone ends with the selected weights, or the initial ones.
     """
     with job.measure(FINETUNING):
+        prepared, confidences = take_sample(job, prepared, confidences, width=frozen.plan.width)
         task = plan_task(job, prepared, confidences, frozen)
         data, features, extractor, budget = task.data, prepared.training.features, prepared.extractor, task.budget
         report = _describe_task(task, prepared)
@@ -142,7 +146,9 @@ def finetune_backbone(
             if isinstance(end, OutOfTimeError):
                 ended_by, note = "time", f"fine-tuning: {budget.explain(end)}"
             job.watcher.on_note(note)
-            return StageResult(None, features, report | _describe_end(None, budget, ended_by=ended_by))
+            return StageResult(
+                None, features, prepared.training, report | _describe_end(None, budget, ended_by=ended_by)
+            )
         loop.run()
         tuned, choice = load_exported(loop, data, job.config, on_images=job.watcher.on_images)
         found: Found = {}
@@ -164,8 +170,10 @@ def finetune_backbone(
         report |= choice
         report |= _describe_end(loop, budget, ended_by=loop.ended_by, found=found, deciding=deciding, selected=selected)
         if tuned is None or not selected:
-            return StageResult(None, features, report)
-        return StageResult(head, tuned, report, _compare_parts(found, frozen=frozen.method, seed=job.config.seed))
+            return StageResult(None, features, prepared.training, report)
+        return StageResult(
+            head, tuned, prepared.training, report, _compare_parts(found, frozen=frozen.method, seed=job.config.seed)
+        )
 
 
 def plan_task(
