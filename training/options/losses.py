@@ -5,7 +5,7 @@ one entry here; the fields of its options class become command-line options.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from index.config_fields import check_fields, option
@@ -29,6 +29,13 @@ class AnchorOptions(LossOptions):
     """Proxy-Anchor, Smooth Proxy-Anchor (SPA) and Adaptive Proxy-Anchor"""
 
     alpha: float = option(32.0, "Scale of the cosines.", above=0)
+    head_alpha: float | None = option(
+        None,
+        "The same while a head trains on features that stay as they are: the default recipe's is 4.",
+        metavar="N",
+        usual="--alpha",
+        above=0,
+    )
     delta: float = option(0.1, "Margin (adaptive: its initial value).", at_least=0)
 
 
@@ -204,6 +211,12 @@ class LossConfig:
     def trains(self) -> bool:
         """Whether the method is a loss."""
         return self.method in LOSSES
+
+    @property
+    def of_head(self) -> "LossConfig":
+        """The loss while a head trains on fixed features."""
+        alpha = getattr(self.options, "head_alpha", None)
+        return self if alpha is None else LossConfig(self.method, replace(self.options, alpha=alpha))
 
     @property
     def needs_confidences(self) -> bool:

@@ -26,7 +26,7 @@ RECIPES = ("default", "spa-paper")
 DEFAULT: Mapping[str, Any] = MappingProxyType(
     {
         "method": "spa",
-        "alpha": 4.0,
+        "head_alpha": 4.0,
         "targets": "posteriors",
         "confidences": "leave-one-out",
         "nca_scale": 0.0,
@@ -80,6 +80,8 @@ def resolve(recipe: str = "default", **given: Any) -> TrainConfig:
     defaults = recipe_values(recipe, method=method if method in METHODS else None)
     if given.get("head_epochs") is not None:
         defaults.pop("head_steps", None)
+    if given.get("alpha") is not None:
+        defaults.pop("head_alpha", None)
     if given.get("init") == "random":
         defaults.pop("l2_sp", None)
     if method is not None or given.get("holdout") is False or given.get("guidance") is not None:

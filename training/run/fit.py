@@ -206,7 +206,7 @@ class HeadTraining:
         else:
             head = EmbeddingHead(self.features.shape[1], embedding_dim=width, generator=generator)
         loss = build_loss(
-            self.config.loss,
+            self.config.loss.of_head,
             class_count=self.class_count,
             embedding_dim=width,
             generator=generator,

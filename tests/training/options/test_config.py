@@ -208,7 +208,7 @@ def test_what_goes_with_a_head_alone_leaves_the_network_frozen_unless_fine_tunin
 
 def test_head_and_network_train_with_one_loss_and_posteriors_by_default() -> None:
     plain, unfrozen = resolve(weights="none", frozen=True), resolve(weights="none")
-    assert unfrozen.loss == plain.loss == LossConfig("spa", SpaOptions(alpha=4.0))
+    assert unfrozen.loss == plain.loss == LossConfig("spa", SpaOptions(head_alpha=4.0))
     assert (plain.reestimates_confidences, unfrozen.reestimates_confidences) == (False, True)
     nca = resolve(weights="none", method="proxy-nca")
     assert (nca.loss.options.targets, nca.reestimates_confidences) == ("posteriors", True)
