@@ -1,4 +1,4 @@
-"""Public addresses: the check that protects internal networks from addresses in lists and requests (SSRF)."""
+"""Public addresses: the check that protects internal networks from addresses in lists (SSRF)."""
 
 import ipaddress
 from contextlib import suppress

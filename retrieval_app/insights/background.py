@@ -279,6 +279,8 @@ class Insights:
 
     def _load_or_compute(self, name: Name, gallery: Gallery, progress: Progress = no_progress) -> Any:
         task = self._tasks[name]
+        if name == "label_issues":
+            self._settle("duplicates")  # accepting verdicts needs them, also where the label issues were kept
 
         def report(done: int, total: int) -> None:
             if self._closed:

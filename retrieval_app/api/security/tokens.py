@@ -168,7 +168,7 @@ def _decode_entry(*, name: str, may: list[str], sha256: str, made_at: str, days:
     if made.tzinfo is None or not isinstance(may, list) or isinstance(days, bool | float):
         raise TypeError("expected a time with its zone, a list of rights, and days as a whole number or none")
     known = [right for right in map(str, may) if right.partition(":")[0] != "metrics"]  # a right of 0.1.0
-    rights = check_rights(known) if known or not may else ()
+    rights = check_rights(known) if known else ()
     return TokenEntry(_check_name(name), rights, sha256, made.astimezone(UTC), _check_days(days))
 
 

@@ -248,7 +248,7 @@ def test_copies_of_a_picture_do_not_vouch_for_each_other_in_the_holdout(monkeypa
     assert seen == [groups[split.train].tolist() for split in splits]
 
 
-def test_a_firm_l2_sp_weight_is_selected_where_no_other_finds_clearly_more() -> None:
+def test_the_usual_l2_sp_weight_is_selected_where_no_other_finds_clearly_more() -> None:
     labels = np.arange(240) % 8
     holdout = _run(labels, l2_sp=None)
     assert set(holdout.l2_sp_recall) == {f"{weight:g}" for weight in L2_SP_WEIGHTS}
@@ -265,8 +265,8 @@ def test_a_firm_l2_sp_weight_is_selected_where_no_other_finds_clearly_more() -> 
 @pytest.mark.parametrize(
     ("loose", "classes", "taken"), [(0.75, 20, 0.02), (0.52, 20, USUAL_L2_SP), (0.75, 5, 0.02), (0.95, 4, USUAL_L2_SP)]
 )
-def test_another_l2_sp_weight_has_to_lead_the_firm_one_by_more_than_chance(loose, classes, taken) -> None:
-    """Hits of 400 queries, half of them found with the firm weight, a share `loose` with the loosest."""
+def test_another_l2_sp_weight_has_to_lead_the_usual_one_by_more_than_chance(loose, classes, taken) -> None:
+    """Hits of 400 queries, half of them found with the usual weight, a share `loose` with the loosest."""
     generator = np.random.default_rng(0)
     labels = np.repeat(np.arange(classes), 400 // classes)
 

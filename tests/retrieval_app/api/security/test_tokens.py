@@ -115,6 +115,8 @@ def test_the_right_to_metrics_of_an_older_file_opens_nothing(file: Path) -> None
     file.write_text(text.replace('"read:shop"', '"metrics"').replace('"read"', '"read",\n    "metrics:shop"'))
     found = read_token_entries(file).entries
     assert {name: entry.may for name, entry in found.items()} == {"anna": ("read",), "prometheus": ()}
+    add_token(file, "ben", may=["read"])  # writes them anew
+    assert read_token_entries(file).entries["prometheus"].may == ()
 
 
 def test_a_file_never_becomes_larger_than_what_is_read(file: Path) -> None:
