@@ -210,6 +210,8 @@ def test_head_and_network_train_with_one_loss_and_posteriors_by_default() -> Non
     plain, unfrozen = resolve(weights="none", frozen=True), resolve(weights="none")
     assert unfrozen.loss == plain.loss == LossConfig("spa", SpaOptions(head_alpha=4.0))
     assert (plain.reestimates_confidences, unfrozen.reestimates_confidences) == (False, True)
+    assert (plain.loss.options.alpha, plain.loss.of_head.options.alpha) == (32, 4)
+    assert resolve(weights="none", alpha=8.0).loss.of_head.options.alpha == 8
     nca = resolve(weights="none", method="proxy-nca")
     assert (nca.loss.options.targets, nca.reestimates_confidences) == ("posteriors", True)
     labels = resolve(weights="none", method="proxy-nca", targets="labels")

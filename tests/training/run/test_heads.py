@@ -51,6 +51,15 @@ def test_the_images_left_for_training_are_those_confident_enough() -> None:
     assert choose_rows(None, config=_config(min_confidence=0.5)) is None
 
 
+def test_a_head_on_fixed_features_trains_with_its_own_scale() -> None:
+    heads = [
+        _train(_config(method="proxy-anchor", **scales))[0].linear.weight
+        for scales in ({"alpha": 4.0}, {"alpha": 32.0, "head_alpha": 4.0}, {"alpha": 32.0})
+    ]
+    assert torch.equal(heads[0], heads[1])
+    assert not torch.equal(heads[0], heads[2])
+
+
 @pytest.mark.parametrize("judge", ["module", "leave-one-out"])
 def test_an_image_below_the_least_confidence_does_not_train(judge: str) -> None:
     source, labels = separable(wrong=0.2)
