@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ def labels() -> None:
     Examples:
       retrieval labels issues gallery
       retrieval labels accept gallery --at-least-right 95%
+      retrieval labels undo gallery
       retrieval labels certify gallery --at-most 2%
       retrieval labels set gallery --where "path LIKE 'boots/%'" --label boots
       retrieval labels export gallery label-studio:tasks.json
@@ -182,7 +184,8 @@ def accept(gallery: Path, as_json: bool, **options: Any) -> None:
 
     A label changes where the suggested one is probable enough. Images without a probable label are set aside: they
     leave training and results until a person decides. Images that show none of the labels are dropped, and so are
-    near-duplicates of an image with a more probable label. The Labels view shows the decisions and takes them back.
+    near-duplicates of an image with a more probable label. The Labels view shows the decisions; `retrieval labels undo`
+    takes all of them back.
 
     \b
     Examples:
@@ -203,8 +206,30 @@ def accept(gallery: Path, as_json: bool, **options: Any) -> None:
         f"{count_images(done.set_aside)} set aside, {done.dropped:,} dropped, {done.stay:,} labels stay",
         describe_expected(done.kept, None if threshold else at_least_right or 0.95, done.no_promise),
     ]
-    lines += ["nothing was decided"] if step is None else []
+    undo = f"take it back: {printable_path(shlex.join(['retrieval', 'labels', 'undo', str(gallery)]))}"
+    lines.append("nothing was decided" if step is None else undo)
     emit(done.model_dump() | {"step": step}, as_json=as_json, text="\n".join(lines))
+
+
+@labels.command(short_help="Take back the last decisions about labels.")
+@click.argument("gallery", type=click.Path(path_type=Path))
+@output_options
+def undo(gallery: Path, as_json: bool) -> None:
+    """Take back the last step of decisions about labels in GALLERY: a bulk accept, a `labels set`, or one decision.
+
+    Called again, it takes back the step before. `retrieval log GALLERY` lists the steps.
+
+    \b
+    Examples:
+      retrieval labels undo gallery
+      retrieval labels undo gallery --json
+      retrieval labels undo galleries/shoes
+    """
+    from retrieval_app.review.bulk import undo_labels
+
+    step = undo_labels(gallery)
+    text = f"step {step.number} of {step.decided_at} taken back: {count_images(len(step.decisions))}"
+    emit({"step": step.number, "images": len(step.decisions)}, as_json=as_json, text=text)
 
 
 @labels.command("import", short_help="Import label decisions of other programs.")

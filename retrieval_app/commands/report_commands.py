@@ -193,10 +193,11 @@ def duplicates(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """List the near-duplicates in a gallery, in groups around the image to keep.
+    """List the near-duplicates in a gallery, in groups around one image.
 
-    Writes FOLDER/duplicates.csv, groups with different labels first: one of those labels is likely wrong. The view
-    Duplicates of the page shows them. GALLERY may also be images: their gallery is then made beside them, once.
+    Writes FOLDER/duplicates.csv, groups with different labels first: one of those labels is likely wrong. Which image
+    of a group to keep, --apply decides, or a person in the page's view Duplicates. GALLERY may also be images: their
+    gallery is then made beside them, once.
 
     With --apply, one image of every group is kept, and the others are dropped from the results; their tags go to the
     kept image, and their label, if it has no label. Groups with different labels stay as they are, and so do bursts:

@@ -264,7 +264,7 @@ def _table_rows(report: DuplicateReport) -> Iterator[list[object]]:
         for image in group.images:
             role, same = "duplicate", _word(image.sha256 == group.kept.sha256)
             if image is group.kept:
-                role, same = "keep", ""
+                role, same = "first", ""  # which one to keep, a rule or a person decides
             similarity = None if image.similarity is None else round(image.similarity, 6)
             yield [
                 number,

@@ -154,6 +154,16 @@ def set_labels(
     return change_images(folder, change, what="set-labels", ids=ids, where=condition, label=label)
 
 
+def undo_labels(gallery: Path) -> Step:
+    """Take back the last step of decisions about labels, without a server; the step."""
+    opened = Gallery.open(gallery)
+    with closing(ReviewStore.of_gallery(opened.path)) as store:
+        if (step := store.undo()) is None:
+            raise InputError("no decision about labels is left to take back", at=opened.name)
+    record_command(opened.path, "undo-labels", step=step.number, count=len(step.decisions))
+    return step
+
+
 def _find_also_left_out(folder: Path, where: Condition) -> list[int]:
     """Ids of the members that a filter keeps, and of images that are dropped or set aside."""
     gallery = Gallery.open(folder)

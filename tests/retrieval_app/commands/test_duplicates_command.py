@@ -56,10 +56,10 @@ def test_groups_are_summarised(gallery: Path, photos: Path, tmp_path: Path, caps
     assert "18 images; 2 groups with 3 near-duplicates" in capsys.readouterr().out
     rows = read_table(out)
     assert members(rows, "group", "role", "path", "label", "same_bytes", "hash_distance") == [
-        ("1", "keep", "blue/0.jpg", "blue", "", ""),
+        ("1", "first", "blue/0.jpg", "blue", "", ""),
         ("1", "duplicate", f"'{NOT_UTF8}", "", "yes", "0"),
         ("1", "duplicate", "green/copy.jpg", "green", "yes", "0"),
-        ("2", "keep", "red/1.png", "red", "", ""),
+        ("2", "first", "red/1.png", "red", "", ""),
         ("2", "duplicate", "red/again.jpg", "red", "no", rows[4]["hash_distance"]),
     ]
     assert [float(row["similarity"]) for row in rows if row["similarity"]] == pytest.approx([1, 1, 1], abs=0.01)
@@ -76,10 +76,10 @@ def test_dropped_images_do_not_count(
     assert main(["duplicates", str(tmp_path / "gallery"), "--out", str(tmp_path / "found")]) == 0
     assert "18 images; 2 groups with 3 near-duplicates" in capsys.readouterr().out
     assert members(read_table(tmp_path / "found"), "role", "path", "similarity") == [
-        ("keep", "red/again.jpg", ""),
+        ("first", "red/again.jpg", ""),
         ("duplicate", "red/more.jpg", ""),
         ("duplicate", "red/most.jpg", ""),
-        ("keep", f"'{NOT_UTF8}", ""),
+        ("first", f"'{NOT_UTF8}", ""),
         ("duplicate", "green/copy.jpg", ""),  # its labels differed before
     ]
 

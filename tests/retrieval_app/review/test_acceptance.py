@@ -146,6 +146,11 @@ def test_the_command_counts_and_then_decides_what_it_counted(gallery: Path, caps
     assert (again["step"], again["changed"], again["set_aside"], again["dropped"]) == (None, 0, 0, 0)
     assert again["kept"]["share"] == pytest.approx(done["kept"]["share"])
     assert main(["labels", "accept", str(gallery), "--at-least-right", ".9", "--threshold", ".8"]) != 0
+    assert main(["labels", "undo", str(gallery)]) == 0
+    assert taken.isdisjoint(ReviewStore.of_gallery(gallery).label_decisions())
+    while main(["labels", "undo", str(gallery)]) == 0:
+        pass
+    assert not ReviewStore.of_gallery(gallery).label_decisions()
 
 
 def _left(gallery: Path, decided: Iterable[LabelDecision]) -> float:
