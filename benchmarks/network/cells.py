@@ -36,15 +36,14 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     DEFAULT: {},
     "proxy-nca posteriors": {**_NCA, "targets": "posteriors"},
     "proxy-anchor": {"method": "proxy-anchor"},
-    "proxy-anchor 32": {"method": "proxy-anchor", "alpha": 32.0},
+    "proxy-anchor, scale 4": {"method": "proxy-anchor", "alpha": 4.0},
     "proxy-nca": {**_NCA, "targets": "labels"},
     "prism": {**_NCA, "method": "prism", "prism_base": "proxy-nca", "prism_memory": 1024, "prism_warm_up": 51},
 }
 """`default` is `retrieval train`. It and `proxy-nca posteriors` read label posteriors. All have its start.
-`proxy-anchor` has its scale, too, `proxy-anchor 32` its paper's.
 
 PRISM's warm-up is an epoch of `cars`."""
-RATES = {("proxy-anchor 32", "uniform:0.5"): 3e-4, ("prism", "uniform:0.3"): 3e-4, ("prism", "uniform:0.5"): 3e-4}
+RATES = {("proxy-anchor", "uniform:0.5"): 3e-4, ("prism", "uniform:0.3"): 3e-4, ("prism", "uniform:0.5"): 3e-4}
 """Learning rates by variant and noise where another than the default's is better on a tuning set."""
 
 

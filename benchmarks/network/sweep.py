@@ -45,6 +45,7 @@ from training.run.searches import embed_features
 SHARES = (0.2, 0.35, 0.5, 0.75, 1.0)
 ABLATION: Mapping[str, tuple[Mapping[str, Any], str]] = {
     "lambda .4, beta 10": ({"lambda_": 0.4, "beta": 10.0}, ""),
+    "scale 4": ({"alpha": 4.0}, ""),
     "module": ({"confidences": "module"}, ""),
     "true classes": ({}, "true"),
     "likeliest classes": ({}, "likeliest"),
