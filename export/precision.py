@@ -193,11 +193,11 @@ def lower_precision(
                     report, model=str(out), sha256=hash_file(out), bytes=size, precision=precision, measured=found
                 )
     best = max(tried, key=lambda one: one.recall_at_1)
+    how = f", with up to {tried[-1].float_layers} layers left in float32" if precision == "int8" else ""
     raise InputError(
         f"{out}: {precision} costs {best.recall_at_1_float32 - best.recall_at_1:.4f} of Recall@1 on "
-        f"{best.images:,} images, more than the {max_recall_drop:g} of --max-recall-drop beyond chance, with up to "
-        f"{tried[-1].float_layers} layers left in float32; take another --precision, or allow more. "
-        "Nothing was written."
+        f"{best.images:,} images, more than the {max_recall_drop:g} of --max-recall-drop beyond chance{how}; "
+        "take another --precision, or allow more. Nothing was written."
     )
 
 
@@ -231,10 +231,11 @@ def _convert(
     groups, left = sort_by_cost(converter.layers, _GROUPS), list[str]()
     worst = [name for name in converter.layers if name in {*groups[0], *(groups[1] if len(groups) > 1 else ())}]
     for part in sort_by_cost(worst, _PARTS):
-        if len(left := [*left, *part]) > _MOST_LEFT:
-            return
+        left += part[: _MOST_LEFT - len(left)]
         judge.expect(MEASURED)
         yield converter.convert(leave=left), len(left)
+        if len(left) == _MOST_LEFT:
+            return
 
 
 class _Judge:

@@ -1,4 +1,4 @@
-"""A GPU gives what the CPU gives: training, embedding, and search; `cpu` compares the CPU with itself."""
+"""A GPU gives what the CPU gives: training, embedding, and search."""
 
 import tarfile
 from pathlib import Path
@@ -16,7 +16,7 @@ from index.vectors.kinds import KINDS
 from retrieval_app import train
 from retrieval_app.demo.story import PHOTOS
 
-pytestmark = [pytest.mark.slow, pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])]
+pytestmark = [pytest.mark.slow, pytest.mark.gpu]
 
 
 @pytest.fixture
@@ -31,25 +31,24 @@ def photos(tmp_path: Path) -> Path:
     return tmp_path / "photos"
 
 
-def test_two_epochs_of_fine_tuning_end_with_the_same_loss(device: str, photos: Path, tmp_path: Path) -> None:
+def test_two_epochs_of_fine_tuning_end_with_the_same_loss(photos: Path, tmp_path: Path) -> None:
     def fine_tune(where: str, folder: Path) -> float:
         options = {"device": where, "cache": folder / "cache", "precision": "float32", "holdout": False}
         report = train(photos, folder / "run", epochs=2, image_size=96, finetune="last-3", **options)
         return float(report["finetuning"]["epochs"][-1]["loss"])
 
-    assert fine_tune(device, tmp_path / "device") == pytest.approx(fine_tune("cpu", tmp_path / "cpu"), rel=0.1)
+    assert fine_tune("cuda", tmp_path / "cuda") == pytest.approx(fine_tune("cpu", tmp_path / "cpu"), rel=0.1)
 
 
-def test_photos_have_the_same_vectors(device: str, photos: Path) -> None:
+def test_photos_have_the_same_vectors(photos: Path) -> None:
     model, reader = read_model_file(find_builtin()), Embedder(find_builtin(), runs=False)
     pixels = np.stack([reader.preprocess(path.read_bytes(), name=path.name) for path in sorted(photos.rglob("*.jpg"))])
-    reference = OnnxRuntimeOnCpu(model, threads=None)
-    backend = reference if device == "cpu" else OnnxRuntimeBackend(model, threads=None)
-    assert device == "cpu" or backend.on_gpu
+    reference, backend = OnnxRuntimeOnCpu(model, threads=None), OnnxRuntimeBackend(model, threads=None)
+    assert backend.on_gpu
     assert compare(backend, pixels, reference.run(pixels)).agreement >= LEAST_AGREEMENT
 
 
-def test_a_scan_finds_the_same_and_lists_lose_nothing(device: str) -> None:
+def test_a_scan_finds_the_same_and_lists_lose_nothing() -> None:
     faiss, generator = import_faiss(), np.random.default_rng(0)
     centres = generator.normal(size=(200, 64))
     vectors = centres[generator.integers(200, size=20_200)]
@@ -59,9 +58,8 @@ def test_a_scan_finds_the_same_and_lists_lose_nothing(device: str) -> None:
     scan = faiss.IndexFlatIP(64)
     scan.add(rows)
     expected = scan.search(queries, 10)[1]
-    if device == "cuda":
-        assert faiss.get_num_gpus()
-        scan = faiss.index_cpu_to_all_gpus(scan)
+    assert faiss.get_num_gpus()
+    scan = faiss.index_cpu_to_all_gpus(scan)
     assert np.mean(scan.search(queries, 10)[1] != expected) <= 0.01
 
     def recall(trained: object) -> float:

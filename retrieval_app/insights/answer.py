@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import wraps
 from typing import TypeVar
 from weakref import WeakKeyDictionary
@@ -34,16 +35,28 @@ class ScoredImage(Answer):
 
 
 def once_per_gallery(compute: Callable[[Gallery], Value]) -> Callable[[Gallery], Value]:
-    """A function of an opened version with its decisions that computes once, and forgets the value with the version."""
-    found: WeakKeyDictionary[Gallery, Value] = WeakKeyDictionary()
+    """A function of an opened version with its decisions that computes once, and forgets the value with the version.
+
+    Callers that wait share a failure; the next one computes again.
+    """
+    found: WeakKeyDictionary[Gallery, Future[Value]] = WeakKeyDictionary()
     lock = threading.Lock()
 
     @wraps(compute)
     def compute_once(gallery: Gallery) -> Value:
-        if gallery not in found:
-            with lock:
-                if gallery not in found:
-                    found[gallery] = compute(gallery)
-        return found[gallery]
+        with lock:
+            begun = found.get(gallery)
+            future = found.setdefault(gallery, begun or Future())
+        try:
+            if begun is None:
+                future.set_result(compute(gallery))
+            return future.result()
+        except BaseException as error:
+            if begun is None:
+                del found[gallery]
+                future.set_exception(error)
+            raise
+        finally:
+            del future  # a failure refers to this frame, which must not keep the version open
 
     return compute_once

@@ -9,6 +9,7 @@ import onnx.parser
 import pytest
 from onnx import helper, numpy_helper
 
+from export import precision as precision_module
 from export.exports import export_run
 from export.precision import keep_in_half, lower_precision, recall_at_1, weight_scales
 from export.public import ExportConfig, export
@@ -83,7 +84,12 @@ def test_what_is_written_tells_its_cost_and_is_nearly_equal(precision: str, tiny
     assert not np.array_equal(one, two)
 
 
-def test_what_a_layer_does_not_bear_stays_in_float32(tmp_path: Path) -> None:
+@pytest.mark.parametrize("parts", [6, 1])
+def test_what_a_layer_does_not_bear_stays_in_float32(
+    parts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precision_module, "_PARTS", parts)
+    monkeypatch.setattr(precision_module, "_MOST_LEFT", 1)  # of one part of both layers there is room for the first
     images, model = draw_pixels(160), write_sensitive_model(tmp_path / "model.onnx")
     report = lower_precision(as_report(model), tmp_path / "int8.onnx", "int8", **images)
     assert report.measured.float_layers == 1

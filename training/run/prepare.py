@@ -41,7 +41,7 @@ from training.options.machine import Machine
 from training.run.copy_stage import MIN_COPY_HEAD_IMAGES
 from training.run.distributed import require_same_files
 from training.run.features import extract_together
-from training.run.finetuning.budget import SAMPLED_FROM
+from training.run.finetuning.budget import may_sample
 from training.run.finetuning.inputs import plan_blocks
 from training.run.phases import TrainingJob, Watcher
 from training.run.run_folder import PARITY_IMAGES, LabelledImage
@@ -242,8 +242,7 @@ def prepare_data(
             )
         if config.finetuning.trains:
             decoding = place_decoded(hashes, extractor.preprocess, cache=machine.cache)
-            limit = config.finetuning.limits(len(hashes), on_cpu=machine.device.type == "cpu")[1]
-            if limit is None or len(hashes) < SAMPLED_FROM:  # else perhaps a sample of them is decoded
+            if not may_sample(job, len(hashes)):
                 require_room(decoding)
         if (file := getattr(config.loss.options, "guidance", None)) is not None:
             guidance = load_guidance(Path(file), classes=training.classes, sha256=hashes)

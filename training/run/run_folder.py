@@ -48,6 +48,7 @@ _FILES = (
     "confidences.csv",
     "holdout.json",
     "finetuning.json",
+    "speeds.json",
     "report.json",
 )
 _LABELS_HEADER = ("path", "sha256", "given", "label", P_RIGHT, "before")

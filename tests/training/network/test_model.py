@@ -119,7 +119,7 @@ def native(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_hardware_without_bfloat16_is_not_asked(monkeypatch) -> None:
     monkeypatch.setattr(network_inputs, "resolve_precision", lambda *_: torch.float32)
-    monkeypatch.setattr(network_inputs, "_time_step", lambda *_: pytest.fail("it would take minutes"))
+    monkeypatch.setattr(network_inputs, "time_step", lambda *_: pytest.fail("it would take minutes"))
     assert choose_precision(make_model(), some_images()) == "float32"
 
 
@@ -134,7 +134,7 @@ def test_a_measurement_names_a_precision_and_leaves_the_model_as_it_was(native: 
 
 def test_the_faster_one_is_chosen(native: None, monkeypatch) -> None:
     seconds = {torch.float32: 2.0, torch.bfloat16: 1.0}
-    monkeypatch.setattr(network_inputs, "_time_step", lambda model, _: seconds[model.precision])
+    monkeypatch.setattr(network_inputs, "time_step", lambda model, _: seconds[model.precision])
     assert choose_precision(make_model(), some_images()) == "bfloat16"
     seconds[torch.float32] = 0.5
     assert choose_precision(make_model(), some_images()) == "float32"

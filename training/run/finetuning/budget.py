@@ -7,11 +7,23 @@ from typing import Any
 
 from training.options.finetuning import FinetuneConfig, parse_time
 from training.run.distributed import current_team
+from training.run.phases import FINETUNING, TrainingJob
 
 _OBSERVED = 0.05  # share of a budget after which the speed of a step of preparation is known
 MOST_EVALUATIONS = 10  # or checkpoints, of a training with a number of epochs
 SAMPLED_FROM = 2000  # images; fewer fit into minutes
+SAMPLE = "speeds.json"
 OnImages = Callable[[str, int, int], None]
+
+
+def may_sample(job: TrainingJob, count: int) -> bool:
+    """Whether fine-tuning may take a sample of this many images: in one process, and as it began."""
+    if (job.run.path / SAMPLE).exists() or job.run.checkpoint(FINETUNING).exists():
+        return (job.run.path / SAMPLE).exists()
+    guided = getattr(job.config.loss.options, "guidance", None) is not None  # it knows images by their numbers
+    if count < SAMPLED_FROM or current_team().size > 1 or guided:
+        return False
+    return job.config.finetuning.limits(count, on_cpu=job.machine.device.type == "cpu")[1] is not None
 
 
 class OutOfTimeError(Exception):

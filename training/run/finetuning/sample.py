@@ -4,6 +4,7 @@ import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,10 +16,9 @@ from index.threads import map_ahead
 from training.backbone.extract import BATCH_IMAGES
 from training.confidence.confidences import LabelConfidences, take_rows
 from training.head.embedding_heads import ProjectionHead
-from training.network.decoded_images import centre_views, draw_views, place_decoded
+from training.network.decoded_images import centre_views, draw_views, place_decoded, require_room
 from training.options.finetuning import parse_time
-from training.run.distributed import current_team
-from training.run.finetuning.budget import SAMPLED_FROM
+from training.run.finetuning.budget import SAMPLE, may_sample
 from training.run.finetuning.inputs import build_model, plan_blocks, time_step, view_side
 from training.run.phases import FINETUNING, TrainingJob, phase_generator
 from training.run.prepare import PreparedData
@@ -36,14 +36,39 @@ def take_sample(
 ) -> tuple[PreparedData, LabelConfidences | None]:
     """The data and confidences of the images for which the time budget suffices, with the numbers of all classes.
 
-    Tells what the budget can do, and what an hour could. A resumed run goes by the speeds of its beginning.
+    A resumed run takes the images of its beginning, whatever trains it.
     """
-    training, options = prepared.training, job.config.finetuning
-    count, device = len(training.images), job.machine.device
-    text = options.limits(count, on_cpu=device.type == "cpu")[1]
-    if text is None or count < SAMPLED_FROM or current_team().size > 1 or prepared.guidance is not None:
+    training = prepared.training
+    if not may_sample(job, len(training.images)):
         return prepared, confidences
-    seconds = job.run.keep_json("speeds.json", partial(measure_seconds, job, prepared, width=width))
+    decided = job.run.keep_json(SAMPLE, partial(decide_sample, job, prepared, confidences, width=width))
+    if decided["rows"] is None:
+        assert prepared.decoding is not None
+        require_room(prepared.decoding)
+        return prepared, confidences
+    rows = np.array(decided["rows"])
+    training = training.take(rows)
+    decoding = place_decoded(
+        [image.sha256 for image in training.images], prepared.extractor.preprocess, cache=job.machine.cache
+    )
+    if confidences is not None:
+        wanted = torch.from_numpy(rows).to(confidences.own.device)
+        by_class = take_rows(confidences.by_class, wanted)
+        confidences = replace(confidences, own=confidences.own[wanted], by_class=by_class)
+    return replace(prepared, training=training, decoding=decoding), confidences
+
+
+def decide_sample(
+    job: TrainingJob, prepared: PreparedData, confidences: LabelConfidences | None, *, width: int
+) -> dict[str, Any]:
+    """Measured seconds, and the rows that train, None for all.
+
+    Tells what the budget can do, and what an hour could.
+    """
+    training, count = prepared.training, len(prepared.training.images)
+    text = job.config.finetuning.limits(count, on_cpu=job.machine.device.type == "cpu")[1]
+    assert text is not None
+    seconds = measure_seconds(job, prepared, width=width)
     prepared_s, trained_s = seconds["decoded"] + _PASSES * seconds["evaluated"], seconds["trained"]
 
     def describe(budget_s: float) -> tuple[int, str]:
@@ -61,19 +86,11 @@ def take_sample(
         note += f", an hour for {describe(_HOUR)[1]}"
     if fits >= count or fits < _LEAST:
         job.watcher.on_note(note)
-        return prepared, confidences
+        return seconds | {"rows": None}
     job.watcher.on_note(f"{note}; it takes as many, of all classes alike")
     own = None if confidences is None else confidences.own.cpu().numpy()
     rows = choose_rows(training.labels.cpu().numpy(), own, count=fits, seed=job.config.seed)
-    training = training.take(rows)
-    decoding = place_decoded(
-        [image.sha256 for image in training.images], prepared.extractor.preprocess, cache=job.machine.cache
-    )
-    if confidences is not None:
-        wanted = torch.from_numpy(rows).to(confidences.own.device)
-        by_class = take_rows(confidences.by_class, wanted)
-        confidences = replace(confidences, own=confidences.own[wanted], by_class=by_class)
-    return replace(prepared, training=training, decoding=decoding), confidences
+    return seconds | {"rows": rows.tolist()}
 
 
 def choose_rows(labels: Labels, own: Floats | None, *, count: int, seed: int) -> Ids:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.training.conftest import Trainer
 from tests.training.run.finetuning.test_stage import network_config
-from training.run.finetuning import sample
+from training.run.finetuning import budget, sample
 from training.run.finetuning.sample import choose_rows
 from training.run.phases import Watcher
 
@@ -30,7 +30,7 @@ def test_a_sample_has_as_many_of_each_class_and_doubtful_labels_last() -> None:
 def test_fine_tuning_takes_the_images_for_which_there_is_time(
     trained_s: float | None, trainer: Trainer, other_pictures: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sample, "SAMPLED_FROM", 10)
+    monkeypatch.setattr(budget, "SAMPLED_FROM", 10)
     monkeypatch.setattr(sample, "_LEAST", 10)
     if trained_s is not None:
         speeds = {"decoded": 1e-9, "evaluated": 1e-9, "trained": trained_s}
@@ -47,3 +47,18 @@ def test_fine_tuning_takes_the_images_for_which_there_is_time(
     assert ("4m are enough for 32 of 48 images (67% of an epoch)" in said) == (taken < 48)
     assert ", an hour for " in said
     assert json.loads((trainer.folder / "run" / "speeds.json").read_text())["trained"] > 0
+
+
+@pytest.mark.parametrize(("before", "after", "taken"), [(10, 2000, 32), (2000, 10, 48)])
+def test_a_resumed_run_trains_on_the_images_of_its_beginning(
+    before: int, after: int, taken: int, trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sample, "_LEAST", 10)
+    speeds = {"decoded": 1e-9, "evaluated": 1e-9, "trained": 5.9}
+    monkeypatch.setattr(sample, "measure_seconds", lambda *_, **__: speeds)
+    config = network_config(epochs=2, time_budget="4m")
+    monkeypatch.setattr(budget, "SAMPLED_FROM", before)
+    trainer(config=config, stop=("finetuning", 2))
+    monkeypatch.setattr(budget, "SAMPLED_FROM", after)
+    network = trainer(config=config, resume=True)["finetuning"]
+    assert network["trained_on"] + sum(network["held_out"].values()) == taken
