@@ -103,6 +103,11 @@ class FinetuneConfig:
             return USUAL_BLOCKS
         return None if self.finetune == WHOLE else int(self.finetune.removeprefix("last-"))
 
+    @property
+    def images_at_once(self) -> int:
+        """Images per forward pass."""
+        return min(self.batch_size, self.micro_batch_size or self.batch_size)
+
     def limits(self, images: int, *, on_cpu: bool) -> tuple[int | None, str | None]:
         """Most epochs and time: as given, or the defaults for this many training images where neither is given."""
         if self.epochs is not None or self.time_budget is not None:

@@ -37,8 +37,9 @@ class OutOfTimeError(Exception):
 class Budget:
     """Most epochs and most time of fine-tuning `images` training images.
 
-    The time begins with the object. Some of it is reserved for the evaluation after training. Learning rates follow the
-    share of time since the first step: a slow preparation does not cut the warm-up.
+    The time begins with the object, or at `begun` of `time.perf_counter`. Some of it is reserved for the evaluation
+    after training. Learning rates follow the share of time since the first step: a slow preparation does not cut the
+    warm-up.
 
     Attributes:
         epochs: None: any number.
@@ -48,12 +49,12 @@ class Budget:
         elapsed: share of the time from the first step to the deadline, or of the epochs if that is larger.
     """
 
-    def __init__(self, options: FinetuneConfig, *, images: int, on_cpu: bool) -> None:
+    def __init__(self, options: FinetuneConfig, *, images: int, on_cpu: bool, begun: float | None = None) -> None:
         self.epochs, self.text = options.limits(images, on_cpu=on_cpu)
         self.limit_s = None if self.text is None else parse_time(self.text)
         self.reserved_s = self.prepared_s = self.elapsed = 0.0
         self._images = images
-        self._begun = self._first_step = self._deadline = time.perf_counter()
+        self._begun = self._first_step = self._deadline = time.perf_counter() if begun is None else begun
         self._used = 0.0  # share of the time that an interrupted run had used
 
     @property

@@ -94,10 +94,10 @@ def view_side(backbone: Backbone, config: TrainConfig) -> int:
 
 
 def find_precision(job: TrainingJob, model: NetworkModel, pixels: Pixels, rows: Ids, *, side: int) -> str:
-    """Precision of fine-tuning: for `auto` measured once, on a batch of the first images in `rows`."""
+    """Precision of fine-tuning: for `auto` measured once, on the first images in `rows` that pass at once."""
 
     def measure() -> dict[str, str]:
-        batch = torch.from_numpy(rows[: job.config.finetuning.batch_size])
+        batch = torch.from_numpy(rows[: job.config.finetuning.images_at_once])
         views = draw_views(pixels, batch, side=side, generator=phase_generator(job.config.seed, FINETUNING, 0))
         return {"precision": choose_precision(model, views.to(model.head.weight.device))}
 

@@ -19,13 +19,14 @@ from training.head.embedding_heads import ProjectionHead
 from training.network.decoded_images import centre_views, draw_views, place_decoded, require_room
 from training.options.finetuning import parse_time
 from training.run.finetuning.budget import SAMPLE, may_sample
-from training.run.finetuning.inputs import build_model, plan_blocks, time_step, view_side
+from training.run.finetuning.inputs import PRECISIONS, build_model, find_precision, plan_blocks, time_step, view_side
 from training.run.phases import FINETUNING, TrainingJob, phase_generator
 from training.run.prepare import PreparedData
 
 _PASSES = 2.5  # of an image through the whole network, for its cached outputs, evaluations and features at the end
 _USABLE = 0.8  # share of the time; heads and searches take the rest
 _LEAST = 200  # images; fewer teach nothing, and the budget says which time is needed
+_CACHING = 4 / 3  # time of a step with one more forward pass, by --micro-batch-size
 _HOUR = 3600
 _TOGETHER = 4  # images of a class that come before the next class's
 _DOUBTFUL = 0.5  # posterior of the given label, below which an image comes after the others of its class
@@ -136,8 +137,12 @@ def measure_seconds(job: TrainingJob, prepared: PreparedData, *, width: int) -> 
     head = ProjectionHead(torch.eye(width, training.features.shape[1]), torch.zeros(width))
     blocks = plan_blocks(extractor.backbone, config, side=config.input.crop)
     model = build_model(extractor, head, blocks, config=config, side=side)
-    views = draw_views(pixels, torch.arange(size), side=side, generator=phase_generator(config.seed, FINETUNING, 0))
-    trained_s = time_step(model, views.to(model.head.weight.device)) / size
+    model.precision = PRECISIONS[find_precision(job, model, pixels, np.arange(size), side=side)]
+    rows = torch.arange(min(size, config.finetuning.images_at_once))
+    views = draw_views(pixels, rows, side=side, generator=phase_generator(config.seed, FINETUNING, 0))
+    trained_s = time_step(model, views.to(model.head.weight.device)) / len(rows)
+    if len(rows) < size:
+        trained_s *= _CACHING
     model.requires_grad_(False)
     tell(3, 3)
     return {"decoded": decoded_s, "trained": trained_s, "evaluated": evaluated_s}

@@ -1,5 +1,6 @@
 """Fine-tuning of a run: the backbone trains with a head, and is exported unless the frozen embedding finds more."""
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
@@ -123,16 +124,16 @@ def finetune_backbone(
     The extractor's backbone ends with the selected weights, or the initial ones.
     """
     with job.measure(FINETUNING):
-        prepared, confidences = take_sample(job, prepared, confidences, width=frozen.plan.width)
-        task = plan_task(job, prepared, confidences, frozen)
-        data, features, extractor, budget = task.data, prepared.training.features, prepared.extractor, task.budget
-        report = _describe_task(task, prepared)
+        begun, task = time.perf_counter(), None
         # Several processes end together, and what had trained before an interruption is not given up.
         may_end = current_team().size == 1 and not job.run.checkpoint(FINETUNING).exists()
-        fit = partial(fit_head, plan=frozen.plan, config=job.config, device=job.machine.device)
         # Guidance knows images and classes by their numbers, which parts of the data have not.
-        fit = partial(fit, method=WCCN if task.guidance is not None else frozen.method)
+        method = WCCN if prepared.guidance is not None else frozen.method
+        fit = partial(fit_head, method=method, plan=frozen.plan, config=job.config, device=job.machine.device)
         try:
+            prepared, confidences = take_sample(job, prepared, confidences, width=frozen.plan.width)
+            task = plan_task(job, prepared, confidences, frozen, begun=begun)
+            data, features, budget = task.data, prepared.training.features, task.budget
             start = fit_closed_form(data.labelled(features).take(data.split.train), embedding_dim=task.width)
             rival, fitting_s = fit(data.labelled(features).take(data.split.train)), budget.used_s
             budget.reserved_s = 3 * fitting_s  # for the heads that are compared at the end
@@ -141,14 +142,10 @@ def finetune_backbone(
         except (KeyboardInterrupt, OutOfTimeError) as end:
             if not may_end:
                 raise
-            extractor.backbone.module.requires_grad_(False)
-            ended_by, note = "Ctrl-C", "Ctrl-C: fine-tuning ends before its first step; again ends at once"
-            if isinstance(end, OutOfTimeError):
-                ended_by, note = "time", f"fine-tuning: {budget.explain(end)}"
-            job.watcher.on_note(note)
-            return StageResult(
-                None, features, prepared.training, report | _describe_end(None, budget, ended_by=ended_by)
-            )
+            if isinstance(end, KeyboardInterrupt):
+                job.watcher.on_note("Ctrl-C: fine-tuning ends before its first step; again ends at once")
+            task = task or plan_task(job, prepared, confidences, frozen, begun=begun)
+            return _end_before_training(task, prepared, end, job.watcher)
         loop.run()
         tuned, choice = load_exported(loop, data, job.config, on_images=job.watcher.on_images)
         found: Found = {}
@@ -167,7 +164,7 @@ def finetune_backbone(
         if not (selected := tuned is not None and selects_finetuned(deciding)):
             load_weights(loop.model, loop.start)
         loop.model.requires_grad_(False)
-        report |= choice
+        report = _describe_task(task, prepared) | choice
         report |= _describe_end(loop, budget, ended_by=loop.ended_by, found=found, deciding=deciding, selected=selected)
         if tuned is None or not selected:
             return StageResult(None, features, prepared.training, report)
@@ -176,19 +173,38 @@ def finetune_backbone(
         )
 
 
+def _end_before_training(
+    task: FinetuneTask, prepared: PreparedData, end: KeyboardInterrupt | OutOfTimeError, watcher: Watcher
+) -> StageResult:
+    """The frozen embedding, where Ctrl-C or the time ends the preparation."""
+    prepared.extractor.backbone.module.requires_grad_(False)
+    ended_by = "Ctrl-C"
+    if isinstance(end, OutOfTimeError):
+        ended_by = "time"
+        watcher.on_note(f"fine-tuning: {task.budget.explain(end)}")
+    report = _describe_task(task, prepared) | _describe_end(None, task.budget, ended_by=ended_by)
+    return StageResult(None, prepared.training.features, prepared.training, report)
+
+
 def plan_task(
-    job: TrainingJob, prepared: PreparedData, confidences: LabelConfidences | None, frozen: FrozenEmbedding
+    job: TrainingJob,
+    prepared: PreparedData,
+    confidences: LabelConfidences | None,
+    frozen: FrozenEmbedding,
+    *,
+    begun: float,
 ) -> FinetuneTask:
-    """Split of the images, budget and initial confidences."""
+    """Split of the images, budget since `begun` and initial confidences."""
     config, training = job.config, prepared.training
     labels, features = training.labels.cpu().numpy(), training.features
     split = split_for_finetuning(labels, seed=config.seed, groups=training.groups)
     if (trusted := choose_rows(confidences, config=config)) is not None:
         split = replace(split, train=np.intersect1d(split.train, trusted.numpy()))
-    budget = Budget(config.finetuning, images=len(split.train), on_cpu=job.machine.device.type == "cpu")
+    on_cpu = job.machine.device.type == "cpu"
+    budget = Budget(config.finetuning, images=len(split.train), on_cpu=on_cpu, begun=begun)
     if budget.text is not None:
         job.watcher.on_note(
-            f"fine-tuning: {budget.text} from now (--time-budget), with decoding and evaluations; the "
+            f"fine-tuning: {budget.text} in all (--time-budget), with decoding and evaluations; the "
             f"{sum(job.seconds.values()):.0f} s before and --val are not part of it"
         )
     data = FinetuneData(

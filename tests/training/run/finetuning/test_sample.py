@@ -1,13 +1,17 @@
 """A time budget that is too short for an epoch of all images fine-tunes on some of them."""
 
 import json
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor
 
-from tests.training.conftest import Trainer
+from tests.training.conftest import Trainer, make_machine
 from tests.training.run.finetuning.test_stage import network_config
+from training.network.model import NetworkModel
 from training.run.finetuning import budget, sample
 from training.run.finetuning.sample import choose_rows
 from training.run.phases import Watcher
@@ -62,3 +66,22 @@ def test_a_resumed_run_trains_on_the_images_of_its_beginning(
     monkeypatch.setattr(budget, "SAMPLED_FROM", after)
     network = trainer(config=config, resume=True)["finetuning"]
     assert network["trained_on"] + sum(network["held_out"].values()) == taken
+
+
+def test_speeds_are_measured_as_training_runs_within_its_time_and_an_interrupt_keeps_the_frozen_embedding(
+    trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def measure(model: NetworkModel, images: Tensor) -> float:
+        asked.append((model.precision, len(images)))
+        time.sleep(0.2)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(budget, "SAMPLED_FROM", 10)
+    monkeypatch.setattr(sample, "time_step", measure)
+    machine = make_machine(trainer.cache, precision="bfloat16")
+    network = trainer(config=network_config(time_budget="4m", micro_batch_size=4), machine=machine)["finetuning"]
+    assert asked == [(torch.bfloat16, 4)]
+    assert (network["ended_by"], network["selected"]) == ("Ctrl-C", False)
+    assert network["prepared_s"] > 0.2

@@ -473,8 +473,8 @@ def test_the_precision_that_was_measured_is_kept_for_a_resume(trainer: Trainer, 
         return "bfloat16"
 
     monkeypatch.setattr("training.run.finetuning.inputs.choose_precision", choose)
-    options = {"config": network_config(), "machine": make_machine(trainer.cache, precision="auto")}
+    options = {"config": network_config(micro_batch_size=8), "machine": make_machine(trainer.cache, precision="auto")}
     trainer(stop=("finetuning", 1), **options)
     report = trainer(resume=True, **options)
-    assert asked == [(16, 32, 32, 3)]
+    assert asked == [(8, 32, 32, 3)]
     assert report["finetuning"]["precision"] == "bfloat16"
