@@ -195,9 +195,9 @@ def duplicates(
 ) -> None:
     """List the near-duplicates in a gallery, in groups around one image.
 
-    Writes FOLDER/duplicates.csv, groups with different labels first: one of those labels is likely wrong. Which image
-    of a group to keep, --apply decides, or a person in the page's view Duplicates. GALLERY may also be images: their
-    gallery is then made beside them, once.
+    With --out it writes FOLDER/duplicates.csv. Groups with different labels come first: one of those labels is likely
+    wrong. Which image of a group to keep, --apply decides, or a person in the page's view Duplicates. GALLERY may also
+    be images: their gallery is then made beside them, once.
 
     With --apply, one image of every group is kept, and the others are dropped from the results; their tags go to the
     kept image, and their label, if it has no label. Groups with different labels stay as they are, and so do bursts:
@@ -209,13 +209,14 @@ def duplicates(
 
     \b
     Examples:
+      retrieval duplicates gallery
       retrieval duplicates photos --out duplicates
       retrieval duplicates gallery --apply --keep largest
       retrieval duplicates gallery --apply --keep-where "source LIKE '%originals%'"
       retrieval duplicates gallery --move-to moved-photos
       retrieval duplicates gallery --out duplicates --json
     """
-    moves = _check_use(out, applies=applies, move_to=move_to, trash=trash)
+    moves = _check_use(applies=applies, move_to=move_to, trash=trash)
     from index.gallery.gallery import Gallery
     from retrieval_app.reports.duplicates_report import check_duplicates_folder, write_duplicates
 
@@ -224,7 +225,7 @@ def duplicates(
     opened = Gallery.open(ensure_gallery(gallery, check=check))
     document: dict[str, Any] = {}
     texts: list[str] = []
-    if out is not None:
+    if out is not None or not (applies or moves):
         with progress_bars() as begin:
             document, text = write_duplicates(opened, out, config=config, progress=begin("comparing"))
         texts = [text]
@@ -241,7 +242,7 @@ def duplicates(
     emit(document, as_json=as_json, text="\n".join(texts))
 
 
-def _check_use(out: Path | None, *, applies: bool, move_to: Path | None, trash: bool) -> bool:
+def _check_use(*, applies: bool, move_to: Path | None, trash: bool) -> bool:
     """Refuse options of `duplicates` that do not go together; returns whether files are to be moved."""
     if trash or move_to is not None:
         check_target(move_to, trash=trash)
@@ -249,8 +250,6 @@ def _check_use(out: Path | None, *, applies: bool, move_to: Path | None, trash: 
     refuse_unused(click.get_current_context(), "yes", needs="--move-to or --trash")
     if not applies:
         refuse_unused(click.get_current_context(), "keep", "keep_where", "bursts", needs="--apply or --move-to")
-        if out is None:
-            raise click.UsageError("Missing option '--out': the folder to write; or decide with --apply")
     return False
 
 

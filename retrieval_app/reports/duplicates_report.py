@@ -36,6 +36,7 @@ _COLUMNS = (
     "indexed",
 )
 NEAR = DuplicateConfig()
+_LISTED = 20  # groups on the screen
 TABLE_NAME = "duplicates.csv"
 _FORMULA_STARTS = tuple("=+-@\t\r\n")
 
@@ -211,15 +212,16 @@ def check_duplicates_folder(out: Path) -> None:
 
 
 def write_duplicates(
-    gallery: Gallery, out: Path, *, config: DuplicateConfig, progress: Progress
+    gallery: Gallery, out: Path | None, *, config: DuplicateConfig, progress: Progress
 ) -> tuple[dict[str, Any], str]:
-    """Write the table of near-duplicates; returns the report as JSON and text."""
-    if (folder := find_folder_around(out, gallery.path, gallery.sources.values())) is not None:
+    """Write the table of near-duplicates; returns the report as JSON and text, which lists groups without `out`."""
+    if out is not None and (folder := find_folder_around(out, gallery.path, gallery.sources.values())) is not None:
         raise InputError(
             f"--out {printable_path(out)} lies inside {printable_path(folder)}, where the gallery or its "
             "images are; choose a place beside it"
         )
-    check_duplicates_folder(out)
+    if out is not None:
+        check_duplicates_folder(out)
     report = find_duplicate_groups(gallery, progress, config=config)
     groups, bursts = [], 0
     for group in report.groups:
@@ -230,8 +232,9 @@ def write_duplicates(
         if len(images) > 1:
             groups.append(DuplicateGroup(images[0], tuple(images[1:])))
     report = replace(report, images=report.images - len(gallery.decided.left_out), groups=_in_order(groups))
-    out.mkdir(parents=True, exist_ok=True)
-    write_csv(out / TABLE_NAME, _COLUMNS, _table_rows(report))
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        write_csv(out / TABLE_NAME, _COLUMNS, _table_rows(report))
     duplicates = [image for group in report.groups for image in group.duplicates]
     document = {
         "gallery": report.gallery,
@@ -242,7 +245,7 @@ def write_duplicates(
         "groups_with_different_labels": report.differing,
         "bursts": bursts,
         "config": asdict(report.config),
-        "files": [str(out / TABLE_NAME)],
+        "files": [] if out is None else [str(out / TABLE_NAME)],
     }
     lines = [
         f"{printable_path(report.gallery)}: {report.images:,} images; {len(report.groups):,} groups with "
@@ -254,8 +257,20 @@ def write_duplicates(
     if bursts:
         groups_are = "group is a burst" if bursts == 1 else "groups are bursts"
         lines.append(f"{bursts:,} {groups_are}: different shots of one scene, by perceptual hashes")
+    if out is None:
+        return document, "\n".join([*lines, *_list_groups(report)])
     lines.append(f"written to {printable_path(str(out / TABLE_NAME))}; the view Duplicates of the page shows them")
     return document, "\n".join(lines)
+
+
+def _list_groups(report: DuplicateReport) -> Iterator[str]:
+    for number, group in enumerate(report.groups[:_LISTED], start=1):
+        yield from (
+            f"{number:3}  {printable_path(one.label or '(no label)')}  {printable_path(one.path)}"
+            for one in group.images
+        )
+    if len(report.groups) > _LISTED:
+        yield f"the first {_LISTED} groups are listed; --out FOLDER writes all"
 
 
 def _table_rows(report: DuplicateReport) -> Iterator[list[object]]:

@@ -52,6 +52,8 @@ def document(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 
 def test_groups_are_summarised(gallery: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "found"
+    assert main(["duplicates", str(gallery), "--min-similarity", "0.99"]) == 0
+    assert "red/again.jpg" in capsys.readouterr().out
     assert main(["duplicates", str(gallery), "--out", str(out), "--min-similarity", "0.99"]) == 0
     assert "18 images; 2 groups with 3 near-duplicates" in capsys.readouterr().out
     rows = read_table(out)
