@@ -215,12 +215,12 @@ def write_duplicates(
     gallery: Gallery, out: Path | None, *, config: DuplicateConfig, progress: Progress
 ) -> tuple[dict[str, Any], str]:
     """Write the table of near-duplicates; returns the report as JSON and text, which lists groups without `out`."""
-    if out is not None and (folder := find_folder_around(out, gallery.path, gallery.sources.values())) is not None:
-        raise InputError(
-            f"--out {printable_path(out)} lies inside {printable_path(folder)}, where the gallery or its "
-            "images are; choose a place beside it"
-        )
     if out is not None:
+        if (folder := find_folder_around(out, gallery.path, gallery.sources.values())) is not None:
+            raise InputError(
+                f"--out {printable_path(out)} lies inside {printable_path(folder)}, where the gallery or its "
+                "images are; choose a place beside it"
+            )
         check_duplicates_folder(out)
     report = find_duplicate_groups(gallery, progress, config=config)
     groups, bursts = [], 0
@@ -264,6 +264,7 @@ def write_duplicates(
 
 
 def _list_groups(report: DuplicateReport) -> Iterator[str]:
+    """Lines of the first groups: number, label and path of each image."""
     for number, group in enumerate(report.groups[:_LISTED], start=1):
         yield from (
             f"{number:3}  {printable_path(one.label or '(no label)')}  {printable_path(one.path)}"

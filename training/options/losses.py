@@ -30,11 +30,7 @@ class AnchorOptions(LossOptions):
 
     alpha: float = option(32.0, "Scale of the cosines.", above=0)
     head_alpha: float | None = option(
-        None,
-        "The same while a head trains on features that stay as they are: the default recipe's is 4.",
-        metavar="N",
-        usual="--alpha",
-        above=0,
+        None, "Scale of the cosines while a head trains on fixed features.", metavar="N", usual="--alpha", above=0
     )
     delta: float = option(0.1, "Margin (adaptive: its initial value).", at_least=0)
 
