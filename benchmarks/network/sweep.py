@@ -68,12 +68,12 @@ class Trial:
         self.targets, self.log_q = targets, list[float]()
         self.scores: dict[str, Any] = {}
 
-    def plan(self, job: TrainingJob, prepared: PreparedData, *others: Any) -> stage.FinetuneTask:
+    def plan(self, job: TrainingJob, prepared: PreparedData, *others: Any, begun: float) -> stage.FinetuneTask:
         """`plan_task`, once the true classes are known."""
         numbers = {name: number for number, name in enumerate(prepared.training.classes)}
         self.job, self.prepared = job, prepared
         self.truth = torch.tensor([numbers[image.given] for image in prepared.training.images])
-        self.task = _plan_task(job, prepared, *others)
+        self.task = _plan_task(job, prepared, *others, begun=begun)
         return self.task
 
     def estimate(
