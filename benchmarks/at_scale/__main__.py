@@ -1,13 +1,16 @@
 """Every command, and every view of the page, on some 225,000 photos in 2,385 labels: seconds and memory.
 
     python -m benchmarks.at_scale --out bench/scale
+    python -m benchmarks.at_scale --out bench/scale --images 25000 75000 225000 --only index search evaluate labels
     python -m benchmarks.at_scale --out bench/scale-builtin --images 20000 --model retrieval_app/builtin.onnx
 
-Each command runs in a process of its own. What was measured is kept, and the same command goes on.
+Each command runs in a process of its own. What was measured is kept, and the same command goes on. Of several
+numbers of images it prints how the processor time of each command grows.
 """
 
 import argparse
 import json
+import math
 import shutil
 import time
 from collections.abc import Callable
@@ -37,16 +40,22 @@ Step = Callable[[], dict[str, Any]]
 def main(arguments: list[str] | None = None) -> None:
     options = _parse(arguments)
     print_machine([options.seed])
-    photos = make_photos(options.out / "made", images=options.images, seed=options.seed)
     model = options.model or write_thumbnail_model(options.out / "thumbnail.onnx")
-    found = {}
-    for name, step in _list_steps(options.out, photos, model):
-        if options.only is None or options.only in name:
-            found[name] = keep(options.out / "steps" / f"{name}.json", step)
-            print(f"{name}: {json.dumps(found[name])[:200]}", flush=True)
-    text = format_tables(found)
+    sizes: dict[int, dict[str, dict[str, Any]]] = {}
+    for images in options.images:
+        out = options.out / str(images)
+        photos = make_photos(out / "made", images=images, seed=options.seed)
+        found = sizes[images] = {}
+        for name, step in _list_steps(out, photos, model):
+            if any(only in name for only in options.only):
+                found[name] = keep(out / "steps" / f"{name}.json", step)
+                print(f"{name}: {json.dumps(found[name])[:200]}", flush=True)
+    text = "\n\n".join(
+        [*(f"{images} images\n\n{format_tables(found)}" for images, found in sizes.items()), format_growth(sizes)]
+    )
     print(text)
-    write_record(options.out / "record.json", settings=vars(options), results=found, text=text)
+    results = {str(images): found for images, found in sizes.items()}
+    write_record(options.out / "record.json", settings=vars(options), results=results, text=text)
 
 
 def format_tables(found: dict[str, dict[str, Any]]) -> str:
@@ -59,6 +68,18 @@ def format_tables(found: dict[str, dict[str, Any]]) -> str:
     views = [(name, f"{value:.2f}") for name, value in found.get("views", {}).items()]
     table = format_table(("command", "seconds", "of all cores", "peak MiB"), commands)
     return f"{table}\n\n{format_table(('request of a server', 'seconds, or MiB'), views)}"
+
+
+def format_growth(sizes: dict[int, dict[str, dict[str, Any]]]) -> str:
+    """Processor seconds of each command by the number of images, and the exponent of their growth."""
+    least, most = min(sizes), max(sizes)
+    rows = []
+    for name, one in sizes[most].items() if least < most else ():
+        seconds = [found.get(name, {}).get("processor_s") for found in sizes.values()]
+        if None not in seconds:
+            power = math.log(one["processor_s"] / sizes[least][name]["processor_s"]) / math.log(most / least)
+            rows.append([f"`{name}`", *(f"{second:.1f}" for second in seconds), f"{power:.2f}"])
+    return format_table(["seconds of all cores", *map(str, sizes), "grows with the power"], rows) if rows else ""
 
 
 def _list_steps(out: Path, photos: Path, model: Path) -> list[tuple[str, Step]]:
@@ -152,10 +173,10 @@ def _visit(gallery: Path, *, log: Path) -> dict[str, float]:
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="Folder of photos, gallery and record.")
-    parser.add_argument("--images", type=int, default=225_000)
+    parser.add_argument("--images", type=int, nargs="+", default=[225_000])
     parser.add_argument("--model", type=Path, help="ONNX file; default: one that embeds thumbnails.")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", help="Steps with this in their name.")
+    parser.add_argument("--only", nargs="+", default=[""], help="Steps with one of these in their name.")
     options = parser.parse_args(arguments)
     options.out = options.out.resolve()
     return options
