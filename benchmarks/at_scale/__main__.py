@@ -98,7 +98,7 @@ def _list_steps(out: Path, photos: Path, model: Path) -> list[tuple[str, Step]]:
         ("labels accept", ("labels", "accept", gallery, "--at-least-right", "95%")),
         ("labels certify", ("labels", "certify", gallery, "--at-most", "20%")),
         ("duplicates", ("duplicates", gallery, "--out", out / "duplicates")),
-        ("index leaks", ("index", "leaks", gallery, "--by", "folder")),
+        ("index leaks", ("index", "leaks", gallery)),
         ("index problems", ("index", "problems", gallery)),
         ("index cluster", ("index", "cluster", gallery)),
         ("labels set", ("labels", "set", gallery, "--where", SET_WHERE, "--label", "animal")),

@@ -1,7 +1,7 @@
 """A folder of some 225,000 photos in 2,385 labels, made of the photos at hand, with mistakes planted among them.
 
 Every class of cars, groceries and Tiny-ImageNet becomes five labels, one for each part of its photos that is cut out.
-`truth.csv` beside the folder says what each file shows.
+`truth.csv` beside the folder says what each file shows, and `metadata.csv` in it gives each a split.
 """
 
 import csv
@@ -42,6 +42,9 @@ def make_photos(folder: Path, *, images: int, seed: int = 0) -> Path:
         ]
         rows = [row for task in tasks for row in task.result()]
     rows += _plant(photos, rows, labels, images=images, random=random)
+    with (photos / "metadata.csv").open("w", newline="") as file:
+        splits = (("test" if number % 5 == 0 else "train") for number in range(len(rows)))
+        csv.writer(file).writerows([("file_name", "split"), *zip((path for path, _ in rows), splits, strict=True)])
     with truth.with_suffix(".tmp").open("w", newline="") as file:
         csv.writer(file).writerows([("path", "shows"), *rows])
     truth.with_suffix(".tmp").replace(truth)

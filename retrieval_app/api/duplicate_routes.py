@@ -322,7 +322,7 @@ def _find_leaks(context: RequestContext, by: str) -> Leaks:
     held = _leaks_of.get(gallery)
     if held is not None and held[0] == (by, different):
         return held[1]
-    found = find_leaks(gallery, need_duplicates(context.snapshot), by=by, different=different)
+    found = find_leaks(gallery, partial(need_duplicates, context.snapshot), by=by, different=different)
     _leaks_of[gallery] = (by, different), found
     return found
 

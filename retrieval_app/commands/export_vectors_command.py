@@ -2,6 +2,7 @@
 
 from contextlib import closing
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import click
@@ -48,7 +49,8 @@ def leaks(gallery: Path, by: str, move: str | None, drop: str | None, limit: int
         raise click.UsageError("--move and --drop exclude each other; give one")
     opened = Gallery.open(gallery)
     with progress_bars() as begin, closing(ReviewStore.of_gallery(opened.path)) as store:
-        groups = find_duplicate_groups(opened, begin("comparing", unit="images"))
+        progress = begin("comparing", unit="images")
+        groups = partial(find_duplicate_groups, opened, progress)
         found = find_leaks(opened, groups, by=by, different=find_different(store))
     splits = ", ".join(f"{printable_path(name)} {count:,}" for name, count in found.splits.items())
     lines = [f"{len(found.items):,} leaks with {len(found.image_ids):,} images between the splits {splits}"]

@@ -1,7 +1,7 @@
 """Leaks between splits: near-duplicates, or images of one group, in several splits of a gallery."""
 
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -67,9 +67,12 @@ class Leaks:
 
 
 def find_leaks(
-    gallery: Gallery, duplicates: DuplicateReport, *, by: str = SPLIT, different: Container[str] = ()
+    gallery: Gallery, find_groups: Callable[[], DuplicateReport], *, by: str = SPLIT, different: Container[str] = ()
 ) -> Leaks:
-    """Find near-duplicates, and images of one `group`, that differ in the column `by`; ignores `different` groups."""
+    """Find near-duplicates, and images of one `group`, that differ in the column `by`; ignores `different` groups.
+
+    `find_groups` is called once the column is known to have splits.
+    """
     with gallery.catalog() as catalog:
         rows = {row.id: row for row in catalog.rows(status="indexed")}
     values = {number: value for number, row in rows.items() if (value := _value_of(row, by)) is not None}
@@ -79,7 +82,7 @@ def find_leaks(
             f"{printable_path(gallery.name)}: leaks need 2 to {MAX_SPLITS} splits, but the column {printable_path(by)} "
             f"has {len(splits):,} values; choose another column (--by), or give images a split"
         )
-    near = _join_groups(gallery, duplicates, {number: rows[number] for number in values}, different=different)
+    near = _join_groups(gallery, find_groups(), {number: rows[number] for number in values}, different=different)
     named: dict[str, list[int]] = {}
     for number, row in rows.items():
         if (name := name_group(row.metadata)) is not None:
