@@ -154,6 +154,8 @@ class LabelIssues:
     @property
     def no_promise(self) -> str | None:
         """Reason why a share of right labels cannot be promised; None where it can."""
+        if self.caution == WEAK_MODEL:
+            return "the model hardly tells these classes apart, and most of the labels that it doubts are right"
         return why_no_promise(
             labels=self.checked,
             look_alikes=self.look_alikes,
