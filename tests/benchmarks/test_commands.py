@@ -155,7 +155,7 @@ def test_ann(tmp_path: Path) -> None:
     peers = ("--rounds", "1", "--without", "hnswlib", "--without", "usearch")
     results = run("ann.__main__", tmp_path / "out", *vectors, *peers, record="record-curves-*.json")
     points = {row["contestant"]: row["points"] for row in results["rows"]}
-    assert points["faiss Flat"][0]["single"]["recall"] == 1
+    assert points["faiss HNSW32,Flat"][-1]["single"]["recall"] > 0.99
     assert all(point["batch"]["recall"] > 0.95 for point in points["ours"])
     (filters,) = (tmp_path / "out").glob("record-filters-*.json")
     assert len(json.loads(filters.read_text())["results"]["cells"]) == 8
