@@ -313,32 +313,6 @@ def test_what_does_not_belong_to_a_class_is_set_aside_by_key_and_brought_back(vi
 
 
 @pytest.mark.usefixtures("decisions")
-def test_all_come_with_scrolling_and_the_keys_go_on_in_the_large_picture(visit: Visit) -> None:
-    page = visit.page
-    panel = visit.open_view("labels")
-    total = visit.ask("labels/issues?limit=1")["total"]
-    assert total > 30
-    panel.get_by_role("article").last.scroll_into_view_if_needed()
-    expect(panel.get_by_role("article")).to_have_count(total)
-    first, second, third = visit.ask("labels/issues?limit=3")["items"]
-    row_of(panel, first).focus()
-    page.keyboard.press("z")
-    dialog = page.get_by_role("dialog", name="Picture")
-    expect(dialog).to_contain_text(first["path"])
-    page.keyboard.press("l")
-    expect(dialog).to_contain_text(second["path"])
-    page.keyboard.press("ArrowDown")
-    expect(dialog).to_contain_text(third["path"])
-    page.keyboard.press("Escape")
-    expect(dialog).to_have_count(0)
-    expect(row_of(panel, third)).to_be_focused()
-    wait_until_decided(visit, panel, 1)
-    row_of(panel, first).get_by_role("button", name=re.compile("^Enlarge neighbour")).first.click()
-    page.get_by_role("dialog").get_by_role("link", name="Search with this image").click()
-    page.wait_for_url(re.compile(r"\?image=(\d+)&details=\1"))
-
-
-@pytest.mark.usefixtures("decisions")
 def test_duplicates_are_decided_remembered_and_listed(visit: Visit, page_gallery: PageGallery) -> None:
     page = visit.page
     panel = visit.open_view("duplicates")

@@ -13,7 +13,6 @@ from index.gallery.gallery import Gallery
 from index.writing.build import build_gallery
 from tests.described_photos import save_photo
 from tests.page_browser import (
-    CHOOSE,
     OpenVisit,
     PageGallery,
     Visit,
@@ -48,21 +47,6 @@ def test_a_dropped_photo_begins_anew_or_joins_the_former(visit: Visit, page_gall
     query_card(visit).get_by_label("Add a photo").set_input_files(hat)
     expect(query_parts(visit)).to_have_count(3)
     assert len(visit.address["photo"]) == 2
-
-
-def test_photos_that_cannot_be_used_are_refused_in_words(visit: Visit, tmp_path: Path) -> None:
-    page = visit.open()
-    (tmp_path / "notes.jpg").write_text("dear diary")
-    visit.forgive("status of 4")
-    page.get_by_label(CHOOSE).set_input_files(tmp_path / "notes.jpg")
-    expect(page.get_by_role("alert").filter(has_text="notes.jpg")).to_be_visible()
-    with (tmp_path / "huge.png").open("wb") as file:
-        file.truncate(21 * 1024 * 1024)
-    sent = sum("/v1/photos" in url for url in visit.requests)
-    page.get_by_label(CHOOSE).set_input_files(tmp_path / "huge.png")
-    expect(page.get_by_role("alert").filter(has_text="huge.png: 22 MB, at most 21 MB")).to_be_visible()
-    assert sum("/v1/photos" in url for url in visit.requests) == sent
-    expect(page.get_by_role("heading", name="All 243 images")).to_be_visible()
 
 
 def test_a_sample_starts_a_search_which_more_like_and_less_like_lead_on(visit: Visit) -> None:
@@ -299,30 +283,6 @@ def test_details_tell_what_an_image_is_and_why(visit: Visit, page_gallery: PageG
     panel.get_by_role("button", name="Close").click()
     expect(panel).to_be_hidden()
     assert "details" not in visit.address
-
-
-@pytest.mark.usefixtures("decisions")
-def test_a_label_is_fixed_in_the_details(visit: Visit, page_gallery: PageGallery) -> None:
-    path = next(path for path, label in page_gallery.wrong.items() if label == "pants")
-    image = page_gallery.ids[path]
-    page = visit.open(f"?text={Path(path).stem}&details={image}")
-    panel = details(visit)
-    panel.get_by_role("button", name="Fix label").click()
-    field = panel.get_by_label("The right label")
-    expect(field).to_be_focused()
-    change = panel.get_by_role("button", name="Change", exact=True)
-    expect(change).to_be_disabled()
-    field.fill("pants")
-    change.click()
-    expect(page.get_by_text("Label changed to “pants”")).to_be_visible()
-    told = visit.ask(f"images/{image}")
-    made = told["decision"]
-    assert (told["label"], made["decision"], made["label"], made["p_right"]) == ("pants", "change", "pants", 1)
-    expect(panel.get_by_text(f"was: {told['given_label']}")).to_be_visible()
-    expect(visit.card(image)).to_contain_text(f"was: {told['given_label']}")
-    page.get_by_role("region", name="Messages").get_by_role("button", name="Undo").click()
-    expect(panel.get_by_role("button", name="Fix label")).to_be_visible()
-    visit.wait_until(lambda: visit.ask(f"images/{image}")["decision"] is None)
 
 
 def test_photos_are_ordered_and_narrowed_by_when_they_were_taken(
