@@ -192,31 +192,6 @@ def test_facets_narrow_with_counts_that_hold(visit: Visit) -> None:
     expect(hat).not_to_be_checked()
 
 
-def test_near_duplicates_are_collapsed_and_expanded(visit: Visit, page_gallery: PageGallery) -> None:
-    path, copy = (page_gallery.ids[name] for name in page_gallery.copies[2])
-    image = page_gallery.ids[page_gallery.of("dress")[0]]
-    page = visit.open(f"?image={image}&k=200")
-    plain = visit.ids()
-    assert {path, copy} < set(plain)
-    page.get_by_role("region", name="Ranking").get_by_label("Collapse").select_option("near-duplicates")
-    page.wait_for_url(re.compile("collapse=1"))
-    kept, collapsed = (path, copy) if plain.index(path) < plain.index(copy) else (copy, path)
-    expect(visit.card(collapsed)).to_have_count(0)
-    badge = visit.card(kept).get_by_role("button", name="Show 1 collapsed images")
-    expect(badge).to_have_text("+1")
-    badge.click()
-    expect(visit.card(collapsed)).to_be_visible()
-    ids = visit.ids()
-    assert ids.index(collapsed) == ids.index(kept) + 1
-    badge.click()
-    expect(visit.card(collapsed)).to_have_count(0)
-    page.get_by_role("region", name="Ranking").get_by_label("Collapse").select_option("label")
-    page.wait_for_url(re.compile("collapse=label"))
-    best = visit.search(queries=[{"image_id": image}], k=200, group_by="label")
-    expect(visit.card(best[1]["id"]).get_by_text(f"+{best[1]['duplicates_count']}")).to_be_visible()
-    assert visit.ids() == [hit["id"] for hit in best]
-
-
 def test_more_comes_with_scrolling(visit: Visit) -> None:
     page = visit.open("?k=12&image=1&f=label+IN+%28%27dress%27,%27shirt%27,%27hat%27%29")
     where = "label IN ('dress','shirt','hat')"

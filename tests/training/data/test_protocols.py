@@ -280,13 +280,6 @@ def test_a_benchmark_is_split_as_its_lists_or_its_first_classes_say(name: str, t
     assert splits[1].ks == ks
 
 
-def test_a_cub_image_without_a_class_is_refused(tmp_path: Path) -> None:
-    path = make_cub(tmp_path) / "CUB_200_2011/image_class_labels.txt"
-    write_lines(path, path.read_text().splitlines()[:-1])
-    with pytest.raises(InputError, match=r"image_class_labels\.txt: image 28 has no class of classes\.txt"):
-        load_protocol("cub-200-2011", tmp_path)
-
-
 @pytest.mark.parametrize(("test_list", "top"), [("", "stanford_cars"), ("devkit", "")])
 def test_cars_with_their_development_kit_are_split_by_class_too(test_list: str, top: str, tmp_path: Path) -> None:
     make_cars_kit(tmp_path / top, test_list=test_list)
