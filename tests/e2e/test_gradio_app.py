@@ -12,7 +12,6 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from index.gallery.gallery import Gallery
-from tests.forked import run
 from tests.page_browser import OpenVisit, Visit
 from tests.serving_server import Server, serve
 
@@ -119,11 +118,6 @@ def test_only_the_own_page_uploads_and_calls(open_server: Server) -> None:
             all_headers = {**headers, **(of_form if "body" in options else {})}
             assert open_server.ask(method, path, **options, headers=all_headers).status == status, (path, headers)
     assert open_server.get("/", **{"Sec-Fetch-Site": "cross-site"}).status == 200  # by a link
-
-
-def test_a_port_in_use_is_named(open_server: Server, two: Gallery) -> None:
-    done = run(["gradio", two.path, "--port", open_server.port])
-    assert (done.returncode, f"--port {open_server.port}: already in use" in done.stderr) == (1, True)
 
 
 def test_a_visitor_searches_and_goes_on_from_a_result(two: Gallery, open_server: Server, open_visit: OpenVisit) -> None:

@@ -41,11 +41,6 @@ def test_json_prints_one_document_and_nothing_else(pictures, other_pictures, opt
     assert "embedding 4/4: loss" in captured.err
 
 
-def test_the_number_of_processes_is_an_option_of_torchrun(capsys) -> None:
-    assert _train("photos", "--out", "run", "--nproc-per-node", "2") == 2
-    assert "torchrun --nproc-per-node N -m training" in capsys.readouterr().err
-
-
 def test_a_table_names_its_columns_and_its_split(pictures, other_pictures, options, capsys, tmp_path) -> None:
     table, parts = tmp_path / "t.csv", {"train": pictures, "val": other_pictures}
     rows = [f"{path},{path.parent.name},{part}" for part, folder in parts.items() for path in folder.rglob("*.*")]
