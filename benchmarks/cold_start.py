@@ -1,7 +1,7 @@
-"""Cold start: `retrieval search`, and `--help` of every command, beside importing torch and faiss.
+"""Cold start: `retrieval search` beside importing torch and faiss.
 
-All take turns, after a first one that leaves everybody's bytecode. Seconds of a core stand beside seconds by the clock,
-because other work on the machine changes them less.
+They take turns, after a first one that leaves everybody's bytecode. Seconds of a core stand beside seconds by the
+clock, because other work on the machine changes them less.
 
     python -m benchmarks.cold_start GALLERY IMAGE --out bench/cold-start
 """
@@ -17,7 +17,6 @@ import time
 from pathlib import Path
 
 from benchmarks.common.record import write_record
-from retrieval_app.commands.cli import COMMANDS
 
 IMPORTS = "import torch, faiss"
 
@@ -29,12 +28,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the JSON record")
     parser.add_argument("--repeats", type=int, default=7)
     options = parser.parse_args(arguments)
-    retrieval = [sys.executable, "-c", "from retrieval_app.commands.cli import run; run()"]
-    timed = {
-        IMPORTS: [sys.executable, "-c", IMPORTS],
-        "search": [*retrieval, "search", str(options.gallery), str(options.image)],
-        **{f"{name} --help": [*retrieval, name, "--help"] for name in COMMANDS},
-    }
+    search = ["-c", "from retrieval_app.commands.cli import run; run()", "search", options.gallery, options.image]
+    timed = {IMPORTS: [sys.executable, "-c", IMPORTS], "search": [sys.executable, *search]}
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     clock: dict[str, list[float]] = {name: [] for name in timed}
     core: dict[str, list[float]] = {name: [] for name in timed}

@@ -2,8 +2,7 @@
 
     python -m benchmarks.int8 mobilenet.onnx lite2.onnx --images photos --out bench/int8
 
-Both precisions take turns at batches of 16; medians. The export and one thread are timed by their processor time, two
-threads by the clock.
+Both precisions take turns at batches of 16 on one thread; medians. All is timed by its processor time.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,7 +33,7 @@ HEAD = (
     "layers left",
     "MB",
     "export, s of all cores",
-    "images/s, 1 and 2 threads",
+    "images/s of a core",
     "of float32",
     "Recall@1",
     "Recall@10",
@@ -75,9 +73,7 @@ def measure(model: Path, images: Path, out: Path, *, count: int) -> dict[str, An
     pixels = np.stack([preprocess_image(read_image(path, target_side=preprocess.resize), preprocess) for path in paths])
     labels = np.unique([path.parent.name for path in paths], return_inverse=True)[1]
     files = {"float32": model, "int8": lower}
-    found, by_clock = _embed_in_turns(files, pixels, threads=2, clock=time.perf_counter)
-    _, by_core = _embed_in_turns(files, pixels[: 20 * _BATCH], threads=1, clock=time.process_time)
-    speeds = {name: [_BATCH / by_core[name], _BATCH / by_clock[name]] for name in files}
+    found, speeds = _embed_in_turns(files, pixels)
     rows = {name: search(one, one, k=_NEAREST, own=np.arange(len(one))).rows for name, one in found.items()}
     hits = {name: labels[one] == labels[:, None] for name, one in rows.items()}
     lost = {}
@@ -89,22 +85,20 @@ def measure(model: Path, images: Path, out: Path, *, count: int) -> dict[str, An
     return {**costs, "images_per_s": speeds, **lost, "in_common": float(common), "centred_cosine": cosine}
 
 
-def _embed_in_turns(
-    files: dict[str, Path], pixels: Pixels, *, threads: int, clock: Callable[[], float]
-) -> tuple[dict[str, Vectors], dict[str, float]]:
-    """Vectors, and the median seconds of a batch after the first."""
-    embedders = {name: Embedder(path, threads=threads) for name, path in files.items()}
+def _embed_in_turns(files: dict[str, Path], pixels: Pixels) -> tuple[dict[str, Vectors], dict[str, float]]:
+    """Vectors, and the images a second by the median batch after the first."""
+    embedders = {name: Embedder(path, threads=1) for name, path in files.items()}
     vectors: dict[str, list[Vectors]] = {name: [] for name in files}
     seconds: dict[str, list[float]] = {name: [] for name in files}
     for start in range(0, len(pixels), _BATCH):
         for name, embedder in embedders.items():
-            started = clock()
+            started = time.process_time()
             vectors[name].append(embedder.embed_batch(pixels[start : start + _BATCH]))
-            seconds[name].append(clock() - started)
+            seconds[name].append(time.process_time() - started)
     whole = slice(1, len(pixels) // _BATCH)
     return (
         {name: np.concatenate(parts) for name, parts in vectors.items()},
-        {name: statistics.median(each[whole]) for name, each in seconds.items()},
+        {name: _BATCH / statistics.median(each[whole]) for name, each in seconds.items()},
     )
 
 
@@ -120,8 +114,8 @@ def _format(name: str, one: dict[str, Any]) -> tuple[str, ...]:
         str(one["layers_left"]),
         f"{one['bytes'] / 1e6:.1f}",
         f"{one['export_s']:.0f}",
-        ", ".join(f"{speed:.0f}" for speed in lower),
-        ", ".join(f"{speed / other:.2f}" for speed, other in zip(lower, full, strict=True)),
+        f"{lower:.0f}",
+        f"{lower / full:.2f}",
         *lost,
         f"{one['in_common']:.2f}",
         f"{one['centred_cosine']:.4f}",

@@ -14,7 +14,6 @@ import argparse
 import csv
 import re
 import shutil
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -39,7 +38,6 @@ from index.public import build, open_gallery
 from index.words.words import split_words
 
 PACKAGED = range(28, 59)  # numbers of the groceries' classes of packages
-_DRAWS = 1000
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -62,11 +60,13 @@ def main(arguments: list[str] | None = None) -> None:
                         for text, one in scores.items():
                             found[key][text].append(one)
                 results = {" / ".join(key): summarise(scores) for key, scores in found.items()}
-                rows = [[*name.split(" / "), *map(format_mean, one.values())] for name, one in results.items()]
-                head = ["queries", "photos", "by", "precision at 10", "average precision", "ms"]
+                rows = [
+                    [*name.split(" / "), *(f"{value:.3f}" for value in one.values())] for name, one in results.items()
+                ]
+                head = ["queries", "photos", "by", "precision at 10", "average precision"]
                 read = ", text read" * options.ocr
                 title = f"{dataset}, {len(titles):,} photos, {swapped:.0%} of titles swapped{read}"
-                said = f"{title}; means over queries and seeds {options.seeds}, 95 % over queries"
+                said = f"{title}; means over queries and seeds {options.seeds}"
                 text = f"{said}\n\n{format_table(head, rows)}"
                 print(f"\n{text}", flush=True)
                 name = f"{dataset}-{swapped:g}{'-ocr' * options.ocr}.json"
@@ -101,14 +101,14 @@ DATASETS: dict[str, Callable[[Path], dict[Path, list[str]]]] = {
     "clothes": _list_clothes,
 }
 """Photos with the names of what they show: of several, a title is one by chance."""
-Scores: TypeAlias = tuple[float, float, float]
-SCORES = ("precision", "average", "ms")
+Scores: TypeAlias = tuple[float, float]
+SCORES = ("precision", "average")
 
 
 def play(
     names: dict[Path, list[str]], folder: Path, *, seed: int, swapped: float, ocr: bool
 ) -> dict[tuple[str, str, str], dict[str, Scores]]:
-    """Precision at 10, average precision and milliseconds by query, of kinds of queries, photos and methods."""
+    """Precision at 10 and average precision by query, of kinds of queries, photos and methods."""
     random, paths = np.random.default_rng(seed), list(names)
     has_title = random.random(len(paths)) < 0.5
     titles = [str(random.choice(names[path])) if one else "" for path, one in zip(paths, has_title, strict=True)]
@@ -129,16 +129,11 @@ def play(
         for photos, method, rank in list_methods(gallery, untitled):
             among = right if photos == "all" else np.intersect1d(right, untitled)
             if len(among):
-                begun = time.perf_counter()
                 try:
                     ranked = rank(text)
                 except InputError:  # nothing is known about any of its words
                     ranked = np.empty(0, dtype=np.int64)
-                if method == "both":  # ten results, as usual
-                    begun = time.perf_counter()
-                    gallery.search(text) if len(ranked) else None
-                taken = 1000 * (time.perf_counter() - begun)
-                found[kind, photos, method][meant] = (*score(ranked, among), taken)
+                found[kind, photos, method][meant] = score(ranked, among)
     return found
 
 
@@ -207,19 +202,10 @@ def score(ranked: Ids, right: Ids) -> tuple[float, float]:
     return float(hits[:10].sum() / min(10, len(right))), float((precision * hits).sum() / len(right))
 
 
-def summarise(scores: dict[str, list[Scores]]) -> dict[str, dict[str, float]]:
-    """Mean and 95 % bootstrap interval over queries of each score, the mean over the seeds of each query."""
+def summarise(scores: dict[str, list[Scores]]) -> dict[str, float]:
+    """Mean over queries of each score, of the mean over the seeds of each query."""
     every = np.array([np.mean(one, axis=0) for one in scores.values()])
-    drawn = np.random.default_rng(0).integers(len(every), size=(_DRAWS, len(every)))
-    low, high = np.percentile(every[drawn].mean(axis=1), [2.5, 97.5], axis=0)
-    mean = every.mean(axis=0)
-    columns = zip(SCORES, mean.tolist(), low.tolist(), high.tolist(), strict=True)
-    return {name: {"mean": one, "low": least, "high": most} for name, one, least, most in columns}
-
-
-def format_mean(value: dict[str, float]) -> str:
-    digits = 3 if value["mean"] < 1.5 else 0
-    return f"{value['mean']:.{digits}f} [{value['low']:.{digits}f}, {value['high']:.{digits}f}]"
+    return dict(zip(SCORES, every.mean(axis=0).tolist(), strict=True))
 
 
 if __name__ == "__main__":

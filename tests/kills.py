@@ -372,7 +372,6 @@ class Tally:
     kills: Counter[str] = field(default_factory=Counter)
     missed: int = 0
     commands: int = 0
-    every_step: bool = False
     mismatches: int = 0
 
     @property
@@ -421,8 +420,6 @@ class Scenario:
 
     def _pick_moments(self, usual: Ended) -> list[list[Moment]]:
         """The moments of every attempt: when the command is killed, and when it is killed again."""
-        if self.tally.every_step:
-            return [[Moment(step=(kind, at))] for kind in sorted(usual.steps) for at in {1, usual.steps[kind]}]
         counts = self.random.choices((1, 2, 3), weights=(3, 1, 1), k=ATTEMPTS_PER_COMMAND)
         return [[self._pick_moment(usual) for _ in range(count)] for count in counts]
 
@@ -570,15 +567,13 @@ class Scenario:
         return Command("tune", f"tune {changes}", lambda gallery: tune_gallery(gallery, changes=changes))
 
 
-def kill_commands(
-    folder: Path, *, kills: int, seed: int, first: int, every_step: bool, show: Callable[[str], None]
-) -> Tally:
+def kill_commands(folder: Path, *, kills: int, seed: int, first: int, show: Callable[[str], None]) -> Tally:
     """Run scenarios until there were so many kills."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans of a killed command become our children
     index_choice.MIN_ROWS = INDEXED_IMAGES
     import_faiss()  # not onnxruntime, which starts a thread; 25 ms in every process are left
     models = [write_tiny_model(folder / "one.onnx"), write_two_output_model(folder / "two.onnx")]
-    tally, number = Tally(every_step=every_step), first
+    tally, number = Tally(), first
     while tally.count < kills and tally.mismatches < MISMATCHES_ENOUGH:
         place = folder / str(number)
         place.mkdir()
@@ -595,9 +590,8 @@ def kill_commands(
 @click.option("--kills", default=200, show_default=True)
 @click.option("--seed", default=0, show_default=True)
 @click.option("--first", default=0, show_default=True, help="The first scenario, to repeat one.")
-@click.option("--every-step", is_flag=True, help="Kill at the first and last step of every kind, not at random.")
 @click.option("--keep", is_flag=True, help="Keep the galleries of scenarios with a mismatch.")
-def main(kills: int, seed: int, first: int, every_step: bool, keep: bool) -> None:
+def main(kills: int, seed: int, first: int, keep: bool) -> None:
     """Kill the commands that write a gallery at random moments, and compare with undisturbed ones."""
     start = time.perf_counter()
     folder = Path(tempfile.mkdtemp(prefix="kills-"))
@@ -607,7 +601,7 @@ def main(kills: int, seed: int, first: int, every_step: bool, keep: bool) -> Non
             click.echo(f"\r{time.perf_counter() - start:4.0f} s: {line}  ", nl=False, err=True)
 
     try:
-        tally = kill_commands(folder, kills=kills, seed=seed, first=first, every_step=every_step, show=show)
+        tally = kill_commands(folder, kills=kills, seed=seed, first=first, show=show)
     finally:
         if not keep:
             shutil.rmtree(folder)

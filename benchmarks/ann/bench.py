@@ -42,7 +42,7 @@ class AnnBench:
         """Make the vectors, once."""
         folder = _write_vectors(options, width=width)
         base, queries = np.load(folder / "base.npy", mmap_mode="r"), np.load(folder / "queries.npy")
-        everybody = list_contestants(len(base), index_type=options.index_type)
+        everybody = list_contestants(options.index_type)
         contestants = [each for each in everybody if each.library not in options.without]
         asked = [options.index_type, *(each.name for each in contestants)]
         machine, code = describe_machine(), hash_code("index")
@@ -57,16 +57,16 @@ class AnnBench:
         return keep(self.measured / f"{name}.json", make)
 
     def build(self, contestant: Contestant) -> dict[str, Any]:
-        """Build and measure an index in processes of its own, or find it built by the same code and versions."""
+        """Build an index in a process of its own, or find it built by the same code and versions."""
         folder = self.find_built(contestant)
-        files = {"base": self.folder / "base.npy", "queries": self.folder / "queries.npy", "folder": folder}
-        settings = {"contestant": asdict(contestant), **files}
+        settings = {"contestant": asdict(contestant), "base": self.folder / "base.npy", "folder": folder}
+        failing = f"the build of {contestant.name} exited with {{}}"
 
         def make() -> dict[str, Any]:
             shutil.rmtree(folder, ignore_errors=True)  # of a build that was stopped
-            built, opened = (_run_step(step, settings, name=contestant.name) for step in ("build", "open"))
+            built = run_alone("benchmarks.ann.builds", settings=settings, failing=failing, wait_policy="PASSIVE")
             print(f"  built {contestant.name}: {built['seconds']:.1f} s", file=sys.stderr, flush=True)
-            return {**built, "opened": opened}
+            return built
 
         return keep(folder.with_name(f"{folder.name}.json"), make)
 
@@ -88,11 +88,6 @@ class AnnBench:
             write_atomically(path, lambda file: np.savez(file, ids=truth.ids, least=truth.least))
         with np.load(path) as stored:
             return Truth(stored["ids"], stored["least"])
-
-
-def _run_step(step: str, settings: Mapping[str, Any], *, name: str) -> dict[str, Any]:
-    failing = f"{step} of {name} exited with {{}}"
-    return run_alone("benchmarks.ann.builds", step, settings=settings, failing=failing, wait_policy="PASSIVE")
 
 
 def _write_vectors(options: argparse.Namespace, *, width: int) -> Path:

@@ -1,30 +1,26 @@
-"""Each contestant of `benchmarks.ann` built, and read again, in a process of its own: seconds, and bytes.
-
-`run_alone(__name__, STEP)` runs one of `STEPS`.
-"""
+"""An index of `benchmarks.ann` built in a process of its own: seconds, peak memory, bytes."""
 
 from __future__ import annotations
 
 import json
+import resource
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import faiss
 import numpy as np
 
-from benchmarks.ann.peers import Contestant, as_ids, import_peer
-from benchmarks.common.processes import read_memory
+from benchmarks.ann.peers import Contestant, import_peer
 from index.threads import usable_cores
 
-Settings = Mapping[str, Any]
 
-
-def build(settings: Settings) -> dict[str, Any]:
-    """Build with all cores and write; seconds of both, and bytes on disk."""
-    contestant, base, folder = _read(settings)
+def build(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Build with all cores and write; seconds of both, peak resident memory, and bytes on disk."""
+    contestant, base = Contestant(**settings["contestant"]), Path(settings["base"])
+    folder = Path(settings["folder"])
     folder.mkdir(parents=True)
     _warm_up(contestant, base)
     rows = contestant.load(base)
@@ -32,25 +28,12 @@ def build(settings: Settings) -> dict[str, Any]:
     contestant.build(rows, folder, threads=usable_cores())
     seconds = time.perf_counter() - started
     disk_bytes = sum(path.stat().st_size for path in folder.iterdir() if path.suffix != ".json")
-    return {"seconds": seconds, "disk_bytes": disk_bytes}
-
-
-def open_and_search(settings: Settings) -> dict[str, Any]:
-    """Read the index and search with its last parameters; the memory that this adds, anonymous and mapped."""
-    contestant, base, folder = _read(settings)
-    queries = np.load(settings["queries"])
-    _warm_up(contestant, base)
-    before = read_memory()
-    opened = contestant.open(base, folder)
-    find = opened.prepare(opened.points[-1], threads=1)
-    for query in queries:
-        as_ids(find(query[None]), count=1)
-    after = read_memory()
-    return {kind: after[kind] - before[kind] for kind in before}
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"seconds": seconds, "peak_mib": peak_mib, "disk_bytes": disk_bytes}
 
 
 def _warm_up(contestant: Contestant, base: Path) -> None:
-    """Load the libraries, which are not memory of the index."""
+    """Load the libraries, which takes no time of the build."""
     if contestant.library in ("hnswlib", "usearch"):
         import_peer(contestant.library)
     few = np.load(base, mmap_mode="r")[:64].copy()
@@ -59,12 +42,5 @@ def _warm_up(contestant: Contestant, base: Path) -> None:
     index.search(few, 1)
 
 
-def _read(settings: Settings) -> tuple[Contestant, Path, Path]:
-    return Contestant(**settings["contestant"]), Path(settings["base"]), Path(settings["folder"])
-
-
-STEPS: dict[str, Callable[[Settings], dict[str, Any]]] = {"build": build, "open": open_and_search}
-
-
 if __name__ == "__main__":
-    print(json.dumps(STEPS[sys.argv[1]](json.load(sys.stdin))))
+    print(json.dumps(build(json.load(sys.stdin))))

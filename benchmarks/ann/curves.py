@@ -21,7 +21,6 @@ from index.threads import usable_cores
 Point = Mapping[str, float]  # what some parameters gave: `recall`@10 and `rate`, queries a second
 WARM_UP = 50  # queries before each clock
 MOST_SECONDS = 4.0  # for one query after another; who is slower answers fewer
-LEAST_RECALL = 0.95
 MODES = ("single", "batch")
 
 
@@ -48,7 +47,6 @@ def measure_curves(bench: AnnBench, *, rounds: int) -> dict[str, Any]:
         "rounds": rounds,
         "rows": rows,
         "fronts": {mode: find_fronts(rows, mode) for mode in MODES},
-        "compared": compare_points(rows),
         "described": getattr(opened.get(OURS), "described", None),
     }
 
@@ -71,12 +69,11 @@ def _turn(bench: AnnBench, opened: Opened, truth: Truth, *, name: str, number: i
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """(n, 10) `ids` found for the first n queries; their rate a second; and latencies in ms where there are any."""
+    """(n, 10) `ids` found for the first n queries; their rate a second; and the median latency where there is any."""
 
     ids: np.ndarray[Any, np.dtype[np.int64]]
     rate: float
     median_ms: float | None = None
-    p95_ms: float | None = None
 
 
 def time_singles(find: Find, queries: Vectors, *, most_seconds: float = MOST_SECONDS) -> Answers:
@@ -94,8 +91,8 @@ def time_singles(find: Find, queries: Vectors, *, most_seconds: float = MOST_SEC
         if time.perf_counter() > ending:
             break
     ids = np.concatenate([as_ids(each, count=1) for each in found])
-    median, p95 = np.median(latencies) / 1e6, np.percentile(latencies, 95) / 1e6
-    return Answers(ids, 1000 / float(median), float(median), float(p95))
+    median_ms = float(np.median(latencies)) / 1e6
+    return Answers(ids, 1000 / median_ms, median_ms)
 
 
 def time_batch(find: Find, queries: Vectors) -> Answers:
@@ -127,7 +124,7 @@ def _take_medians(rounds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             readings = [each[mode] for each in same]
             medians = {
                 key: statistics.median(reading[key] for reading in readings)
-                for key in ("rate", "median_ms", "p95_ms")
+                for key in ("rate", "median_ms")
                 if key in readings[0]
             }
             point[mode] = {**readings[0], **medians, "rates": [reading["rate"] for reading in readings]}
@@ -142,22 +139,6 @@ def find_fronts(rows: Sequence[Mapping[str, Any]], mode: str) -> dict[str, list[
         found = [{key: point[mode][key] for key in ("recall", "rate")} for point in row["points"]]
         points.setdefault(row["family"], []).extend(found)
     return {family: find_front(each) for family, each in points.items()}
-
-
-def compare_points(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Each of our points with a recall of at least .95 beside the peers' best front there, by mode."""
-    compared: dict[str, list[dict[str, Any]]] = {}
-    for mode in MODES:
-        fronts = find_fronts(rows, mode)
-        fronts.pop(OURS, None)
-        compared[mode] = [
-            {"parameters": point["parameters"], **found, **compare(found, fronts)}
-            for row in rows
-            if row["family"] == OURS
-            for point in row["points"]
-            if (found := point[mode])["recall"] >= LEAST_RECALL
-        ]
-    return compared
 
 
 def find_front(points: Iterable[Point]) -> list[Point]:
@@ -178,15 +159,3 @@ def rate_at(front: Sequence[Point], recall: float) -> float | None:
         return None
     recalls, logs = [point["recall"] for point in front], [np.log(point["rate"]) for point in front]
     return float(np.exp(np.interp(recall, recalls, logs)))
-
-
-def compare(point: Point, fronts: Mapping[str, Sequence[Point]]) -> dict[str, Any]:
-    """The best of some peers' fronts at a point's recall, and how often the point's rate is theirs.
-
-    Without a peer where none reaches that recall.
-    """
-    rates = {name: rate for name, front in fronts.items() if (rate := rate_at(front, point["recall"])) is not None}
-    if not rates:
-        return {"peer": None, "peer_rate": None, "ratio": None}
-    best = max(rates, key=lambda name: rates[name])
-    return {"peer": best, "peer_rate": rates[best], "ratio": point["rate"] / rates[best]}

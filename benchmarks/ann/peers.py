@@ -23,7 +23,6 @@ from index.vectors.shards import SHARD_ROWS, VectorRows
 
 OURS = "ours"
 EFFORTS = (10, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 256, 384)  # candidates that a graph's search keeps
-LISTS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192)  # that an inverted file's search looks into
 FILTERED_EFFORTS = (16, 64, 256, 1024)
 EF_CONSTRUCTION = 200
 
@@ -64,11 +63,9 @@ class Contestant:
         return LIBRARIES[self.library](base, folder, self.settings)
 
 
-def list_contestants(count: int, *, index_type: str) -> list[Contestant]:
-    """Ours, and the peers with settings that suit so many vectors."""
-    lists = 2 ** round(np.log2(4 * count**0.5)) if count >= 1000 else 8
+def list_contestants(index_type: str) -> list[Contestant]:
+    """Ours, and the peers."""
     usearch = (("f32", 16, "ip"), ("f32", 32, "ip"), ("bf16", 16, "ip"), ("i8", 16, "cos"))
-    factories = {"HNSW": "HNSW32,Flat", "IVF": f"IVF{lists},SQ8", "Flat": "Flat"}
     return [
         Contestant(OURS, OURS, OURS, {"index_type": index_type}),
         *(Contestant(f"hnswlib M={m}", "hnswlib", "hnswlib", {"m": m}) for m in (16, 32)),
@@ -76,10 +73,7 @@ def list_contestants(count: int, *, index_type: str) -> list[Contestant]:
             Contestant(f"usearch {dtype} {m}", "usearch", "usearch", {"dtype": dtype, "m": m, "metric": metric})
             for dtype, m, metric in usearch
         ),
-        *(
-            Contestant(f"faiss {factory}", f"faiss {kind}", "faiss", {"factory": factory})
-            for kind, factory in factories.items()
-        ),
+        Contestant("faiss HNSW32,Flat", "faiss HNSW", "faiss", {"factory": "HNSW32,Flat"}),
     ]
 
 
@@ -114,25 +108,19 @@ class Ours:
 
 
 class Faiss:
-    """Indexes of faiss by its factory's names."""
+    """A graph of faiss by its factory's name."""
+
+    points: Sequence[Parameters] = tuple({"efSearch": effort} for effort in EFFORTS)
+    filtered_points: Sequence[Parameters] = tuple({"efSearch": effort} for effort in FILTERED_EFFORTS)
 
     def __init__(self, base: Path, folder: Path, settings: Parameters) -> None:
-        self._index, factory = faiss.read_index(str(folder / "index.faiss")), settings["factory"]
-        self._is_graph = factory.startswith("HNSW")
-        self.filtered_points: Sequence[Parameters] = []
-        if self._is_graph:
-            self.points: Sequence[Parameters] = [{"efSearch": effort} for effort in EFFORTS]
-            self.filtered_points = [{"efSearch": effort} for effort in FILTERED_EFFORTS]
-        else:
-            self.points = [{"nprobe": lists} for lists in LISTS] if factory.startswith("IVF") else [{}]
+        self._index = faiss.read_index(str(folder / "index.faiss"))
 
     @staticmethod
     def build(rows: Vectors, folder: Path, settings: Parameters, threads: int) -> None:
         index: Any = faiss.index_factory(rows.shape[1], settings["factory"], faiss.METRIC_INNER_PRODUCT)
-        if settings["factory"].startswith("HNSW"):
-            index.hnsw.efConstruction = EF_CONSTRUCTION
+        index.hnsw.efConstruction = EF_CONSTRUCTION
         with faiss_threads(threads):
-            index.train(rows)
             index.add(rows)
         faiss.write_index(index, str(folder / "index.faiss"))
 
@@ -140,8 +128,7 @@ class Faiss:
         chosen = dict(point)
         if allowed is not None:
             chosen["sel"] = faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
-        kind = faiss.SearchParametersHNSW if self._is_graph else faiss.SearchParametersIVF
-        parameters = kind(**chosen) if point else None
+        parameters = faiss.SearchParametersHNSW(**chosen)
 
         def find(queries: Vectors) -> Any:
             with faiss_threads(threads):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.ann.curves import MODES, rate_at
@@ -10,7 +10,6 @@ from benchmarks.ann.filters import PEERS, choose_peer
 from benchmarks.ann.peers import OURS, Parameters
 from benchmarks.common.tables import format_table
 
-GOAL_RATIO = 1.0
 GOAL_FILTERED_RECALL = 0.98
 RECALLS = (0.95, 0.97, 0.98, 0.99, 0.995, 0.998)
 TITLES = {"single": "one query after another, one thread", "batch": "all queries at once, all cores"}
@@ -25,8 +24,6 @@ def format_curves(results: Mapping[str, Any]) -> str:
             f"### {TITLES[mode]}",
             "Queries/s at a recall@10, on each front:",
             _format_fronts(results["fronts"][mode]),
-            "Our points beside the peers' best front at the same recall:",
-            _format_compared(results["compared"][mode]),
         ]
     return "\n\n".join(part for part in parts if part)
 
@@ -36,11 +33,9 @@ def _format_builds(results: Mapping[str, Any]) -> str:
 
     rows = []
     for name, built in results["builds"].items():
-        sizes = (built["opened"]["anonymous"], built["opened"]["mapped"], built["disk_bytes"])
-        bytes_each = [f"{max(0, size) / count:.0f}" for size in sizes]
-        rows.append((_name(name, results), f"{built['seconds']:.1f}", *bytes_each))
-    head = ["", "build, s", "own memory, bytes a vector", "mapped and touched", "on disk"]
-    return format_table(head, rows)
+        figures = f"{built['seconds']:.1f}", f"{built['peak_mib']:,.0f}", f"{built['disk_bytes'] / count:.0f}"
+        rows.append((_name(name, results), *figures))
+    return format_table(["", "build, s", "peak MiB", "bytes a vector on disk"], rows)
 
 
 def _name(name: str, results: Mapping[str, Any]) -> str:
@@ -56,23 +51,6 @@ def _format_fronts(fronts: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
     return format_table(["", *(f"{recall:g}" for recall in RECALLS)], rows)
 
 
-def _format_compared(compared: Iterable[Mapping[str, Any]]) -> str:
-    rows = [
-        (
-            format_parameters(each["parameters"]),
-            f"{each['recall']:.4f}",
-            f"{each['rate']:,.0f}",
-            "-" if each.get("p95_ms") is None else f"{each['median_ms']:.3f} / {each['p95_ms']:.3f}",
-            each["peer"] or "none gets there",
-            "-" if each["peer"] is None else f"{each['peer_rate']:,.0f}",
-            "-" if each["ratio"] is None else f"{each['ratio']:.2f}{' (below)' * (each['ratio'] < GOAL_RATIO)}",
-        )
-        for each in compared
-    ]
-    head = ["ours", "recall@10", "queries/s", "ms, median / p95", "best peer", "its queries/s", "ours / peer"]
-    return format_table(head, rows)
-
-
 def _format_held_out(results: Mapping[str, Any]) -> str:
     """The recall that the index says of itself beside that of the benchmark's queries."""
     described = results["described"]
@@ -84,15 +62,10 @@ def _format_held_out(results: Mapping[str, Any]) -> str:
             format_parameters(said["parameters"]) + " *(chosen)*" * (said["parameters"] == described.get("parameters")),
             f"{said['recall_at_10']:.4f}",
             f"{point['single']['recall']:.4f}",
-            f"{point['single']['recall'] - said['recall_at_10']:+.4f}",
-            f"{said['latency_ms_median']:.3f}",
-            f"{point['single']['median_ms']:.3f}",
         )
         for said, point in zip(described["curve"], points, strict=True)
     ]
-    head = ["ours", "recall@10 by held-out members", "by queries", "difference"]
-    head += ["ms by held-out members", "by queries"]
-    return format_table(head, rows)
+    return format_table(["ours", "recall@10 by held-out members", "by queries"], rows)
 
 
 def format_filters(results: Mapping[str, Any]) -> str:
@@ -109,13 +82,11 @@ def format_filters(results: Mapping[str, Any]) -> str:
                     name,
                     format_parameters(point["parameters"]) or "its own",
                     f"{point['recall']:.4f}{missed}",
-                    f"{point['least_recall']:.4f}",
-                    f"{point['median_ms']:.3f} / {point['p95_ms']:.3f}",
+                    f"{point['median_ms']:.3f}",
                     f"{point['short']} of {point['queries']}",
                 )
             )
-    head = ["rows kept", "", "parameters", "recall@10", "least of a mask", "ms, median / p95"]
-    head.append("fewer than 10 found")
+    head = ["rows kept", "", "parameters", "recall@10", "ms", "fewer than 10 found"]
     title = f"## Filters: {results['vectors']:,} vectors, {results['width']}-d"
     note = f"A peer's row is its fastest parameter with a recall of {GOAL_FILTERED_RECALL}, or else its best recall."
     return f"{title}\n\n{note}\n\n{format_table(head, rows)}"

@@ -20,7 +20,6 @@ from index.threads import map_ahead, usable_cores
 from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor
 
-WIDEST = 512
 QUERY_IMAGES = 2000
 _SIDE = 96  # pixels of a crop as the backbone sees it
 _CROP_SHARE = (0.2, 1.0)

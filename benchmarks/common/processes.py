@@ -1,4 +1,4 @@
-"""Processes of a benchmark: one that runs alone, the memory that it takes, samples of that memory."""
+"""Processes of a benchmark that run alone."""
 
 from __future__ import annotations
 
@@ -6,36 +6,8 @@ import json
 import os
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
-
-import psutil
-
-
-def read_memory(process: psutil.Process | None = None) -> dict[str, int]:
-    """Bytes of a process (None: this one): its own (`anonymous`), of files it maps (`mapped`), both (`resident`)."""
-    memory = (process or psutil.Process()).memory_info()
-    return {"anonymous": memory.rss - memory.shared, "mapped": memory.shared, "resident": memory.rss}
-
-
-@contextmanager
-def sampling(take: Callable[[], object], *, every_s: float) -> Iterator[None]:
-    """Call `take` again and again, in a thread, while this is open."""
-    stop = threading.Event()
-
-    def run() -> None:
-        while not stop.wait(every_s):
-            take()
-
-    thread = threading.Thread(target=run, name="sampler")
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 def run_alone(

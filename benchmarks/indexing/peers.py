@@ -47,18 +47,17 @@ def choose_loop(fixed: Settings, *, cores: int) -> dict[str, Any]:
     pairs = [(workers, threads) for workers in (cores, 0) for threads in sorted({1, cores})]
     steps: list[list[Settings]] = [
         [{"workers": workers, "threads": threads} for workers, threads in pairs],
-        [{"batch_size": 256 if fixed["on_gpu"] else 8}],  # small batches reach all workers where images are few
+        [{"batch_size": 8}],  # small batches reach all workers where images are few
         [{"channels_last": True}],
         [{"wait_policy": "PASSIVE"}],
     ]
     return _climb("torch-loop", fixed, first, steps)
 
 
-def choose_inference(fixed: Settings, *, cores: int, on_gpu: bool) -> dict[str, Any]:
+def choose_inference(fixed: Settings, *, cores: int) -> dict[str, Any]:
     """The model's fastest way: one caller on all cores or a caller a core, and the size of a batch."""
-    callers = sorted({1, 2 if on_gpu else cores})
-    sizes = (USUAL_BATCH, 256 if on_gpu else 8)
-    return _climb("inference", fixed, {}, [[{"batch_size": n, "callers": c} for n in sizes for c in callers]])
+    ways = [{"batch_size": size, "callers": callers} for size in (USUAL_BATCH, 8) for callers in sorted({1, cores})]
+    return _climb("inference", fixed, {}, [ways])
 
 
 def _climb(name: str, fixed: Settings, first: Settings, steps: Sequence[Sequence[Settings]]) -> dict[str, Any]:
@@ -86,7 +85,6 @@ def run_torch_loop(
     workers: int,
     threads: int,
     channels_last: bool,
-    on_gpu: bool,
 ) -> dict[str, Any]:
     """The usual loop: torchvision's MobileNetV2 without its classifier, a DataLoader, faiss.
 
@@ -101,13 +99,12 @@ def run_torch_loop(
 
     torch.set_num_threads(threads)
     config = PreprocessConfig.from_json(preprocess)
-    device = "cuda" if on_gpu and torch.cuda.is_available() else "cpu"
     started = time.perf_counter()
     model = torchvision.models.mobilenet_v2(weights=None)
     model.load_state_dict(load_file(weights))
     model.classifier = torch.nn.Identity()  # the pooled features
     layout = torch.channels_last if channels_last else torch.contiguous_format
-    model = model.eval().to(device, memory_format=layout)
+    model = model.eval().to(memory_format=layout)
     transform = transforms.Compose(
         [
             transforms.Resize((config.resize, config.resize)),
@@ -116,20 +113,17 @@ def run_torch_loop(
             transforms.Normalize(config.mean, config.std),
         ]
     )
-    loader: DataLoader[Any] = DataLoader(
-        cast(Any, _Photos(paths, transform)), batch_size, num_workers=workers, pin_memory=device == "cuda"
-    )
+    loader: DataLoader[Any] = DataLoader(cast(Any, _Photos(paths, transform)), batch_size, num_workers=workers)
     flat = None
     with torch.inference_mode():
         for batch in loader:
-            images = batch.to(device, memory_format=layout, non_blocking=True)
-            vectors = torch.nn.functional.normalize(model(images)).cpu().numpy()
+            vectors = torch.nn.functional.normalize(model(batch.to(memory_format=layout))).numpy()
             if flat is None:
                 flat = faiss.IndexFlatIP(vectors.shape[1])
             flat.add(vectors)
     assert flat is not None
     faiss.write_index(flat, index)
-    return {**_rate(len(paths), started), "new_images": flat.ntotal, "device": device}
+    return {**_rate(len(paths), started), "new_images": flat.ntotal}
 
 
 class _Photos:

@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> None:
                     print(row, file=sys.stderr, flush=True)
         shares = [row for row in rows if row["at_most"] == options.at_most[0]]
         head = ["dataset", "labels"] + [
-            f"{name}, {n} looks" for n in LOOKS for name in ("true", "said", "width", "held", "skill")
+            f"{name}, {n} looks" for n in LOOKS for name in ("true", "said", "width", "held")
         ]
         tables = (HEAD, [format_row(row) for row in rows]), (head, [format_shares(row) for row in shares])
         text = "\n\n".join(format_table(*table) for table in tables)
@@ -86,7 +86,7 @@ def run_audits(p_error: np.ndarray, wrong: np.ndarray, way: str, at_most: float,
 
 
 def estimate_shares(p_error: np.ndarray, wrong: np.ndarray, looks: int, audits: int) -> dict[str, float]:
-    """Means of the estimated and the true share of the rest after so many looks, of intervals, and of Brier skill."""
+    """Means of the estimated and the true share of the rest after so many looks, and of intervals."""
     found = []
     for seed in range(audits):
         sample = LabelSample(p_error, alpha=0.05)
@@ -95,11 +95,9 @@ def estimate_shares(p_error: np.ndarray, wrong: np.ndarray, looks: int, audits: 
         seen = np.array([draw.position for draw in drawn], dtype=np.int64)
         fitted, rest = Recalibration.fit(p_error[seen], wrong[seen]), np.setdiff1d(np.arange(len(wrong)), seen)
         share, low, high = fitted.estimate_share(p_error[rest])
-        truth, rate = wrong[rest], wrong[rest].mean()
-        loss = float(((fitted.apply(p_error[rest]) - truth) ** 2).mean())
-        skill = 1 - loss / (rate * (1 - rate)) if truth.any() else np.nan
-        found.append((share, rate, high - low, low <= rate <= high, skill))
-    return dict(zip(("estimate", "true", "width", "held", "skill"), np.mean(found, axis=0).tolist(), strict=True))
+        rate = wrong[rest].mean()
+        found.append((share, rate, high - low, low <= rate <= high))
+    return dict(zip(("estimate", "true", "width", "held"), np.mean(found, axis=0).tolist(), strict=True))
 
 
 def format_shares(row: dict[str, Any]) -> list[str]:
@@ -107,7 +105,7 @@ def format_shares(row: dict[str, Any]) -> list[str]:
     for looks in LOOKS:
         one = row[f"after {looks}"]
         cells += [f"{100 * one[name]:.1f}%" for name in ("true", "estimate", "width")]
-        cells += [f"{100 * one['held']:.0f}%", f"{one['skill']:.3f}"]
+        cells.append(f"{100 * one['held']:.0f}%")
     return cells
 
 

@@ -23,8 +23,9 @@ from cleanlab.filter import find_label_issues
 from cleanlab.rank import get_label_quality_scores
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, roc_auc_score
+from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_score
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
+from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
 
 from benchmarks.common.record import (
@@ -49,7 +50,6 @@ KINDS = (
 PEERS_AT = ("aggre", "random1", "worse", "any:0.05", "any:0.2", "alike:0.05", "alike:0.2")
 SEEDS = (0, 1, 2)
 BINS, RESAMPLES = 10, 200
-LEAST = 1e-3  # probability that is scored, at most 1 less it: one label for which 0 was said would be infinitely bad
 MOST = 0.9  # of the wrong labels
 RANKINGS: Mapping[str, Mapping[str, Any]] = {
     "self-confidence": {"method": "self_confidence"},
@@ -148,15 +148,11 @@ def expected_error(chances: np.ndarray, wrong: np.ndarray) -> float:
 
 
 def skills(chances: np.ndarray, wrong: np.ndarray) -> dict[str, float | None]:
-    """AUC, and by how much Brier score and log-loss are below those of the true rate for every label; None without."""
+    """AUC, and by how much the Brier score is below that of the true rate for every label; None without wrong ones."""
     if not wrong.any():
-        return dict.fromkeys(("brier_skill", "log_skill", "auc"))
-    said, rate = chances.clip(LEAST, 1 - LEAST), np.full(len(wrong), wrong.mean())
-    return {
-        "brier_skill": 1 - float(brier_score_loss(wrong, said) / brier_score_loss(wrong, rate)),
-        "log_skill": 1 - float(log_loss(wrong, said) / log_loss(wrong, rate)),
-        "auc": float(roc_auc_score(wrong, chances)),
-    }
+        return {"brier_skill": None, "auc": None}
+    loss, of_rate = (brier_score_loss(wrong, said) for said in (chances, np.full(len(wrong), wrong.mean())))
+    return {"brier_skill": 1 - float(loss / of_rate), "auc": float(roc_auc_score(wrong, chances))}
 
 
 def average_precision(scores: np.ndarray, wrong: np.ndarray) -> float | None:
@@ -246,16 +242,9 @@ def _ask_datalab(labels: np.ndarray, **known: np.ndarray) -> Ranked:
 
 def _vote(units: np.ndarray, labels: np.ndarray, *, count: int) -> np.ndarray:
     """(N, C) shares of the nearest other images that have each label."""
-    votes = np.zeros((len(labels), count), dtype=np.float32)
-    nearest_of_all = min(NEIGHBOURS, len(labels) - 1)
-    for start in range(0, len(labels), 2048):
-        rows = np.arange(start, min(start + 2048, len(labels)))
-        cosines = units[rows] @ units.T
-        cosines[np.arange(len(rows)), rows] = -2
-        nearest = np.argpartition(-cosines, nearest_of_all - 1, axis=1)[:, :nearest_of_all]
-        for column in nearest.T:
-            votes[rows, labels[column]] += 1 / nearest_of_all
-    return votes
+    neighbours = NearestNeighbors(n_neighbors=min(NEIGHBOURS, len(labels) - 1), metric="cosine").fit(units)
+    nearest = neighbours.kneighbors(return_distance=False)
+    return np.eye(count, dtype=np.float32)[labels[nearest]].mean(axis=1)
 
 
 def _by_cell(rows: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
@@ -314,7 +303,7 @@ def format_chances(rows: Sequence[Mapping[str, Any]]) -> str:
     """A line a cell: means over its seeds."""
     head = (
         *("dataset", "labels", "wrong", "estimated", "calibration error", "of suggestions", "listed: said", "wrong"),
-        *("at .5: precision", "recall", "Brier skill", "log-loss skill", "AUC", "average precision"),
+        *("at .5: precision", "recall", "Brier skill", "AUC", "average precision"),
     )
     lines = []
     for dataset, kind in dict.fromkeys((row["dataset"], row["kind"]) for row in rows):
@@ -327,7 +316,7 @@ def format_chances(rows: Sequence[Mapping[str, Any]]) -> str:
         errors = [f"{mean(key):.3f}" for key in ("error", "error_of_suggestions")]
         is_wrong = some[0]["average_precision"] is not None
         listed = [f"{100 * mean(key):.0f}%" for key in ("said_of_listed", "wrong_of_listed")]
-        scores = ("precision", "recall", "brier_skill", "log_skill", "auc", "average_precision")
+        scores = ("precision", "recall", "brier_skill", "auc", "average_precision")
         rates = [f"{mean(key):.3f}" if is_wrong else "" for key in scores]
         lines.append([dataset, kind, *shares, *errors, *listed, *rates])
     return format_table(head, lines)

@@ -19,20 +19,18 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
-from sklearn.metrics import roc_auc_score
 
 from benchmarks.common.record import digest, save_array, write_with_record
 from benchmarks.noise.features import FeatureSet, load_features
 from index.commands.console import progress_bars
-from index.vectors.clusters import cluster_embeddings
-from training.confidence.confidences import LabelConfidences, confidences_of_module, estimate_posteriors, rows_to_trust
+from training.confidence.confidences import LabelConfidences, confidences_of_module, estimate_posteriors
 from training.data.label_noise import add_label_noise
 from training.head.embedding_heads import Head
 from training.head.untrained import LabelledFeatures, count_directions, fit_rival
 from training.options.config import USUAL_L2_SP, DataConfig, HeadConfig, LabelNoise, TrainConfig
-from training.options.losses import NEEDS_CONFIDENCES, RIVALS, WCCN
+from training.options.losses import NEEDS_CONFIDENCES, RIVALS, UNTRAINED_METHODS, WCCN
 from training.options.machine import resolve_device
-from training.options.resolve import resolve
+from training.options.resolve import recipe_values, resolve
 from training.run.fit import HeadPlan, HeadTraining
 from training.run.label_confidences import fit_confidence
 from training.run.phases import PhaseContext
@@ -40,10 +38,6 @@ from training.run.searches import ValidationSet, embed_features
 
 CLEAN = "clean"
 RECIPE = "default"  # the method that is `retrieval train` with its default options
-FILTERED = "-filtered"  # the suffix of methods that train without the samples of low confidence
-POSTERIORS = "-posteriors"  # of methods that read label posteriors, not the confidences of the SPA paper's module
-MIN_CONFIDENCE = 0.1  # of filtered methods, as in the SPA paper
-MOST_CLUSTERS = 1000  # of NMI: k-means with more takes longer than the training
 MOST_CHARACTERS = 120  # of the readable part of a file name
 
 
@@ -67,9 +61,8 @@ class Cell:
     """One training and its scores.
 
     Attributes:
-        method: as `retrieval train --method`, with `-filtered` for training without samples of low confidence or
-            `-posteriors` for reading label posteriors, or `default` for `retrieval train` with its default options.
-        settings: options by field name that differ from the recipe.
+        method: as `retrieval train --method`, or `default` for `retrieval train` with its default options.
+        settings: options by field name, those of the recipe among them: another version of it is another cell.
     """
 
     labels: LabelSet
@@ -88,22 +81,35 @@ class Cell:
         given = {"seed": self.labels.seed, "embedding_dim": self.width, **self.settings}
         if self.method == RECIPE:
             return resolve(weights="none", frozen=True, **given)
-        return resolve("spa-paper", weights="none", method=self.base_method, **given)
-
-    @property
-    def base_method(self) -> str:
-        """The method without its suffix."""
-        return self.method.removesuffix(FILTERED).removesuffix(POSTERIORS)
+        return resolve("spa-paper", weights="none", method=self.method, **given)
 
     @property
     def needs_module(self) -> bool:
         """Whether it reads the confidences of the SPA paper's module."""
-        return self.method.endswith(FILTERED) or self.method in NEEDS_CONFIDENCES
+        return self.method in NEEDS_CONFIDENCES
 
     @property
     def needs_leave_one_out(self) -> bool:
         """Whether it reads leave-one-out confidences."""
         return not self.needs_module and (self.method == WCCN or self.config().needs_confidences)
+
+
+def list_cells(
+    method: str, dataset: str, noise: str, width: int, *, seeds: Sequence[int], options: Mapping[str, Any]
+) -> list[Cell]:
+    """The trainings of a line of a table, one a seed; `options` stand in place of the recipe's.
+
+    A method that reads no labels is the same under any noise and seed.
+    """
+    if method in UNTRAINED_METHODS:
+        noise, seeds = CLEAN, (0,)
+    values: dict[str, Any] = {}
+    if method not in RIVALS:
+        values = recipe_values(RECIPE) if method == RECIPE else recipe_values("spa-paper", method=method)
+        if method == "prism":  # its authors give it the true share of wrong labels
+            values["prism_rate"] = 0.0 if noise == CLEAN else float(noise.partition(":")[2])
+        values = {name: value for name, value in (values | dict(options)).items() if value is not None}
+    return [Cell(LabelSet(dataset, noise, seed), method, width, values) for seed in seeds]
 
 
 def file_name(*parts: str) -> str:
@@ -139,7 +145,7 @@ class GridFolder:
         return self.path / "features" / name_set(dataset)
 
     def module_confidences(self, labels: LabelSet) -> Path:
-        """(N, C) float32 of the SPA paper's module; the JSON report beside it is written last."""
+        """(N, C) float32 of the SPA paper's module."""
         return self.path / "module" / f"{labels.name}.npy"
 
     def leave_one_out(self, labels: LabelSet) -> Path:
@@ -160,7 +166,7 @@ def run_cells(folder: GridFolder, cells: Sequence[Cell], *, workers: int) -> Non
     """Run the trainings that have no record yet, confidences of their label sets first; features must exist."""
     waiting = {cell.name: cell for cell in cells if not folder.cell(cell).exists()}.values()
     sets = {cell.labels.name: cell.labels for cell in waiting if cell.needs_module}.values()
-    missing = [one for one in sets if not folder.module_confidences(one).with_suffix(".json").exists()]
+    missing = [one for one in sets if not folder.module_confidences(one).exists()]
     run_parallel(fit_module, [(folder, one) for one in missing], "confidence modules", workers=workers)
     sets = {cell.labels.name: cell.labels for cell in waiting if cell.needs_leave_one_out}.values()
     missing = [one for one in sets if not folder.leave_one_out(one).exists()]
@@ -205,9 +211,9 @@ def read_noise(noise: str) -> LabelNoise | None:
 
 
 def fit_module(folder: GridFolder, labels: LabelSet) -> None:
-    """Train the SPA paper's module on a label set; write its confidences and how well they tell wrong labels."""
+    """Train the SPA paper's module on a label set, and write its confidences."""
     features, noisy = load_label_set(folder, labels)
-    device, started = resolve_device("auto"), time.perf_counter()
+    device = resolve_device("auto")
     train = torch.from_numpy(features.train).to(device)
     module = fit_confidence(
         train,
@@ -218,18 +224,7 @@ def fit_module(folder: GridFolder, labels: LabelSet) -> None:
     )
     found = confidences_of_module(module, train, torch.from_numpy(noisy).to(device)).by_class
     assert isinstance(found, torch.Tensor)
-    confidences = found.cpu().numpy()
-    own, wrong = confidences[np.arange(len(noisy)), noisy], noisy != features.train_labels
-    auc = float(roc_auc_score(wrong, -own)) if 0 < wrong.sum() < len(wrong) else None
-    record = {
-        "labels": asdict(labels),
-        "samples": len(noisy),
-        "wrong": int(wrong.sum()),
-        "auc": auc,
-        "seconds": time.perf_counter() - started,
-    }
-    path = folder.module_confidences(labels).with_suffix(".json")
-    write_with_record(path, record, lambda file: np.save(file, confidences), suffix=".npy")
+    save_array(folder.module_confidences(labels), found.cpu().numpy())
 
 
 def leave_one_out(folder: GridFolder, labels: LabelSet) -> None:
@@ -245,44 +240,35 @@ def run_cell(folder: GridFolder, cell: Cell) -> None:
     features, noisy = load_label_set(folder, cell.labels)
     validation = ValidationSet(features.test, features.test_labels, features.is_gallery, features.ks)
     started = time.perf_counter()
-    head, used = _train(folder, cell, features, noisy)
+    head = _train(folder, cell, features, noisy)
     seconds = time.perf_counter() - started
-    embeddings = embed_features(head, features.test)
-    scores = validation.score(embeddings)
-    clusters = len(np.unique(features.test_labels))
+    scores = validation.score(embed_features(head, features.test))
     record = {
         "cell": asdict(cell),
         "samples": len(noisy),
-        "samples_used": used,
         "test_images": len(features.test),
         "seconds": seconds,
         "embedding_dim": head.embedding_dim,
         **scores.to_json(),
-        "nmi": None if clusters > MOST_CLUSTERS else _measure_nmi(embeddings, features.test_labels, clusters=clusters),
     }
     hits = scores.hits[min(features.ks)].astype(bool)
     write_with_record(folder.cell(cell), record, lambda file: np.save(file, hits), suffix=".npy")
 
 
-def _train(folder: GridFolder, cell: Cell, features: FeatureSet, noisy: np.ndarray) -> tuple[Head, int]:
-    """The head, and the number of training images that it saw."""
+def _train(folder: GridFolder, cell: Cell, features: FeatureSet, noisy: np.ndarray) -> Head:
     confidences = _load_confidences(folder, cell, noisy)
-    if cell.base_method in RIVALS:
+    if cell.method in RIVALS:
         width = min(cell.width, count_directions(features.train))
         weights = None if confidences is None else confidences.own.cpu().numpy()
         images = LabelledFeatures(features.train, noisy, weights=weights)
-        return fit_rival(cell.base_method, images, embedding_dim=width), len(features.train)
+        return fit_rival(cell.method, images, embedding_dim=width)
     device, config = resolve_device("auto"), cell.config()
     labels = torch.from_numpy(noisy).to(device)
     train = torch.from_numpy(features.train).to(device)
     context = PhaseContext(seed=cell.labels.seed, device=device, checkpoint=None)
-    rows = None
-    if cell.method.endswith(FILTERED) and confidences is not None:
-        rows = rows_to_trust(confidences.own, min_confidence=MIN_CONFIDENCE)
     plan = HeadPlan(config.head.width, USUAL_L2_SP if config.head.l2_sp is None else config.head.l2_sp)
     count = len(features.classes)
-    head = HeadTraining(train, labels, count, config, plan, context, confidences, rows=rows).train()
-    return head, len(labels) if rows is None else len(rows)
+    return HeadTraining(train, labels, count, config, plan, context, confidences).train()
 
 
 def _load_confidences(folder: GridFolder, cell: Cell, noisy: np.ndarray) -> LabelConfidences | None:
@@ -293,11 +279,3 @@ def _load_confidences(folder: GridFolder, cell: Cell, noisy: np.ndarray) -> Labe
     values = torch.from_numpy(np.load(path)).to(resolve_device("auto"))
     labels = torch.from_numpy(noisy).to(values.device)
     return LabelConfidences.of(values, labels, class_count=values.shape[1])
-
-
-def _measure_nmi(embeddings: np.ndarray, labels: np.ndarray, *, clusters: int) -> float:
-    """NMI of (N,) labels and as many k-means clusters of (N, D) embeddings."""
-    from sklearn.metrics import normalized_mutual_info_score  # slow to import
-
-    found = cluster_embeddings(embeddings, clusters=clusters, seed=0)
-    return float(normalized_mutual_info_score(labels, found, average_method="arithmetic"))

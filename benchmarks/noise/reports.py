@@ -2,55 +2,35 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from benchmarks.common.tables import format_deviation, format_interval, format_table
-from benchmarks.noise.experiments import Experiment
 from benchmarks.noise.features import list_query_classes, load_features
-from benchmarks.noise.grid import GridFolder, short_name
+from benchmarks.noise.grid import Cell, GridFolder
 from index.evaluation.comparison import paired_bootstrap
 
 
-def summarise_experiment(folder: GridFolder, experiment: Experiment) -> dict[str, Any]:
+def summarise(folder: GridFolder, dataset: str, rows: Mapping[str, Sequence[Cell]]) -> list[dict[str, Any]]:
     """Mean and deviation over seeds of every row, and its paired difference from the first one at K=1."""
-    setting = experiment.setting
-    query_classes = list_query_classes(load_features(folder.features(setting.dataset)))
-    first = [folder.read(cell) for cell in experiment.rows[0].cells]
-    rows = []
-    for row in experiment.rows:
-        records = [folder.read(cell) for cell in row.cells]
-        rows.append(
-            {
-                "name": row.name,
-                "at": list(row.at),
-                "embedding_dim": records[0]["embedding_dim"],
-                "settings": row.cells[0].settings,
-                "recall": {k: _percent(records, lambda r, k=k: r["recall"][k]) for k in records[0]["recall"]},
-                "recall_at_1": _compare(records, None, classes=query_classes),
-                "map_at_r": _percent(records, lambda r: r["map_at_r"]),
-                "nmi": None if records[0]["nmi"] is None else _percent(records, lambda r: r["nmi"]),
-                "seconds": [record["seconds"] for record in records],
-                "samples_used": [record["samples_used"] for record in records],
-                "first_minus_this": _compare(first, records, classes=query_classes),
-            }
-        )
-    sets = {cell.labels.name: cell.labels for cell in experiment.cells if cell.needs_module}
-    reports = [json.loads(folder.module_confidences(one).with_suffix(".json").read_text()) for one in sets.values()]
-    return {
-        "name": experiment.name,
-        "title": experiment.title,
-        "dataset": short_name(setting.dataset),
-        "noise": setting.noise,
-        "width": setting.width,
-        "seeds": list(setting.seeds),
-        "axes": list(experiment.axes),
-        "rows": rows,
-        "module_auc": [each["auc"] for each in reports if each["auc"] is not None],
-    }
+    query_classes = list_query_classes(load_features(folder.features(dataset)))
+    found = {name: [folder.read(cell) for cell in cells] for name, cells in rows.items()}
+    first = next(iter(found.values()))
+    return [
+        {
+            "name": name,
+            "embedding_dim": records[0]["embedding_dim"],
+            "settings": rows[name][0].settings,
+            "recall": {k: _percent(records, lambda r, k=k: r["recall"][k]) for k in records[0]["recall"]},
+            "recall_at_1": _compare(records, None, classes=query_classes),
+            "map_at_r": _percent(records, lambda r: r["map_at_r"]),
+            "seconds": [record["seconds"] for record in records],
+            "first_minus_this": _compare(first, records, classes=query_classes),
+        }
+        for name, records in found.items()
+    ]
 
 
 def over_seeds(values: Sequence[float]) -> dict[str, float]:
@@ -82,37 +62,15 @@ def _compare(
     return lead_in_points(np.broadcast_to(one, shape), np.broadcast_to(two, shape), classes=classes)
 
 
-def format_experiment(summary: dict[str, Any]) -> str:
-    """Recall@K by row, or a grid of Recall@1 where rows are a grid of two options, as Markdown."""
-    seeds = ", ".join(map(str, summary["seeds"]))
-    spread = f"mean ± deviation over seeds {seeds}" if len(summary["seeds"]) > 1 else f"seed {seeds}"
-    title = f"**{summary['title']}**: {summary['dataset']}, {summary['noise']}, {summary['width']}-d, {spread}, in %"
-    if not summary["axes"]:
-        title += "; 95 % intervals over classes and seeds of Recall@1 and of the points that the first row leads by"
-    table = _format_grid if summary["axes"] else _format_rows
-    lines = [title, "", table(summary["axes"], summary["rows"])]
-    if summary["module_auc"]:
-        auc = np.mean(summary["module_auc"])
-        lines += ["", f"AUC of the module's confidences at telling wrong labels from right ones: {auc:.3f}"]
-    return "\n".join(lines)
-
-
-def _format_rows(_: list[str], rows: list[dict[str, Any]]) -> str:
+def format_rows(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Recall@K and MAP@R by row, as Markdown."""
     ks = list(rows[0]["recall"])
     recalls = [*(f"R@{k}" for k in ks), f"R@{ks[0]}, 95 %"]
-    head = ["method", "width", *recalls, "MAP@R", "NMI", f"{rows[0]['name']} leads by"]
+    head = ["method", "width", *recalls, "MAP@R", f"{rows[0]['name']} leads by"]
     lines = []
     for number, row in enumerate(rows):
-        recall, others = [row["recall"][k] for k in ks], [row["map_at_r"], row["nmi"]]
         bounds = f"{row['recall_at_1']['low']:.2f} - {row['recall_at_1']['high']:.2f}"
         lead = format_interval(row["first_minus_this"]) if number else ""
-        scores = [*map(format_deviation, recall), bounds, *map(format_deviation, others)]
-        lines.append([row["name"], str(row["embedding_dim"]), *scores, lead])
+        recall = [format_deviation(row["recall"][k]) for k in ks]
+        lines.append([row["name"], str(row["embedding_dim"]), *recall, bounds, format_deviation(row["map_at_r"]), lead])
     return format_table(head, lines)
-
-
-def _format_grid(axes: list[str], rows: list[dict[str, Any]]) -> str:
-    down, across = (list(dict.fromkeys(row["at"][axis] for row in rows)) for axis in (0, 1))
-    found = {tuple(row["at"]): format_deviation(row["recall"]["1"]) for row in rows}
-    head = [" \\ ".join(axes), *(f"{value:g}" for value in across)]
-    return format_table(head, [[f"{one:g}", *(found[one, two] for two in across)] for one in down])

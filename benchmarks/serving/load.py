@@ -20,26 +20,25 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import httptools
 import numpy as np
 import psutil
 
 from benchmarks.common.processes import run_alone
-from benchmarks.serving.http import Conversation, Reply, ReplyReader, find_address
-from benchmarks.serving.requests import ASKING, Material
+from benchmarks.serving.requests import ASKING, Material, Request
 
-_REFUSED = 503
-_RECONNECT_SECONDS = 0.05
+_OK, _REFUSED = 200, 503
 
 
 def run_load(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Run the load in a new process; its document.
 
     Args:
-        settings: `url`, `asking` (one of requests.ASKING), `clients`, `k`, `seed`; a file `ids` or a list `photos`, as
-            the requests need them; `warm_up` seconds and then `seconds`; `pid` of the server.
+        settings: `host` and `port`, `asking` (one of requests.ASKING), `clients`, `k`, `seed`; a file `ids` or a list
+            `photos`, as the requests need them; `warm_up` seconds and then `seconds`; `pid` of the server.
 
     Raises:
-        SystemExit: it failed; its message is on stderr.
+        SystemExit: it failed, or the server ended a connection; its message is on stderr.
     """
     failing = "serving.load exited with {}, asking " + settings["asking"]
     return run_alone("benchmarks.serving.load", settings=settings, failing=failing)
@@ -47,131 +46,77 @@ def run_load(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Tally:
-    """What happened in a span of time: answered conversations' seconds, and replies by status."""
+    """What happened in a span of time: seconds of the requests that were answered well, and answers by status."""
 
     seconds: list[float] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
-    refused: int = 0
-    failed: int = 0
-    broken: int = 0
-
-
-class Load:
-    """Clients that ask; `tally` may be replaced at any moment to count anew."""
-
-    def __init__(self, url: str, begin: Callable[[], Conversation]) -> None:
-        self.address, self.begin = find_address(url), begin
-        self.tally = Tally()
-        self._clients: dict[_Client, asyncio.Task[None]] = {}
-
-    async def start(self, clients: int) -> None:
-        """Connect so many clients, which ask at once.
-
-        Raises:
-            OSError: the server cannot be reached.
-        """
-        for _ in range(clients):
-            client = _Client(self)
-            await client.connect()
-            self._clients[client] = asyncio.create_task(client.ask_on())
-
-    def stop(self) -> None:
-        """Close all connections, whatever they wait for; raises what a client has raised."""
-        for client, task in self._clients.items():
-            if task.done():
-                task.result()
-            task.cancel()
-            client.transport.abort()
-
-    def settle(self, seconds: float, *, well: bool) -> None:
-        """Count a conversation that has ended."""
-        if well:
-            self.tally.seconds.append(seconds)
-        else:
-            self.tally.failed += 1
 
 
 class _Client(asyncio.Protocol):
-    """One connection with one open request at most; another one where the server ends it."""
+    """One connection with one open request at most, whose answers httptools puts together."""
 
-    def __init__(self, load: Load) -> None:
-        self._load = load
-        self._reply: asyncio.Future[Reply] | None = None
+    tally = Tally()  # of all clients; may be replaced at any moment to count anew
 
-    async def connect(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._reader = ReplyReader()
-        self.transport, _ = await loop.create_connection(lambda: self, *self._load.address)
+    def __init__(self) -> None:
+        self._parser = httptools.HttpResponseParser(self)
+        self._wait = 0
+        self._answer: asyncio.Future[int] | None = None
 
     def data_received(self, data: bytes) -> None:
-        reply = self._reader.feed(data)
-        if reply is not None and self._reply is not None and not self._reply.done():
-            self._reply.set_result(reply)
+        self._parser.feed_data(data)
+
+    def on_message_begin(self) -> None:
+        self._wait = 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name.lower() == b"retry-after":
+            self._wait = int(value)
+
+    def on_message_complete(self) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(self._parser.get_status_code())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._reply is not None and not self._reply.done():
-            self._reply.set_exception(ConnectionResetError())
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(exc or ConnectionResetError("the server ended a connection"))
 
-    async def ask_on(self) -> None:
-        """A conversation after another."""
+    async def ask_on(self, settings: Mapping[str, Any], ask: Callable[[], Request]) -> None:
+        """A request after another."""
+        loop, host, port = asyncio.get_running_loop(), settings["host"], settings["port"]
+        transport, _ = await loop.create_connection(lambda: self, host, port)
         while True:
-            conversation, started = self._load.begin(), time.perf_counter()
-            well = await self._lead(conversation)
-            self._load.settle(time.perf_counter() - started, well=well)
-
-    async def _lead(self, conversation: Conversation) -> bool:
-        request = next(conversation)
-        while True:
-            reply = await self._ask(request)
-            self._load.tally.statuses[reply.status] += 1
-            if reply.status == _REFUSED and reply.retry_after is not None:
-                self._load.tally.refused += 1
-                await asyncio.sleep(reply.retry_after)
-                continue
-            try:
-                request = conversation.send(reply)
-            except StopIteration as end:
-                return bool(end.value)
-
-    async def _ask(self, request: bytes) -> Reply:
-        """The answer, on a new connection where the old one breaks."""
-        while True:
-            try:
-                if self.transport.is_closing():  # servers close connections that are idle for long
-                    await self.connect()
-                self._reply = asyncio.get_running_loop().create_future()
-                self.transport.write(request)
-                reply = await self._reply
-            except OSError as error:
-                self._load.tally.broken += 1
-                await asyncio.sleep(0 if isinstance(error, ConnectionResetError) else _RECONNECT_SECONDS)
-            else:
-                if reply.closes:
-                    self.transport.abort()
-                return reply
+            path, body, content_type = ask()
+            head = f"POST {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: {content_type}\r\n"
+            request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+            started, status = time.perf_counter(), 0
+            while not status or (status == _REFUSED and self._wait):
+                await asyncio.sleep(self._wait if status else 0)
+                self._answer = loop.create_future()
+                transport.write(request)
+                status = await self._answer
+                _Client.tally.statuses[status] += 1
+            if status == _OK:
+                _Client.tally.seconds.append(time.perf_counter() - started)
 
 
 async def measure(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The load that settings describe, as `run_load` says."""
-    host, port = find_address(settings["url"])
-    material = Material.load(f"{host}:{port}", settings)
-    load = Load(settings["url"], partial(ASKING[settings["asking"]], material))
-    await load.start(settings["clients"])
+    ask = partial(ASKING[settings["asking"]], Material.load(settings))
+    clients = [asyncio.create_task(_Client().ask_on(settings, ask)) for _ in range(settings["clients"])]
     server = psutil.Process(settings["pid"])
-    await asyncio.sleep(settings["warm_up"])
-    load.tally = tally = Tally()
+    await asyncio.wait(clients, timeout=settings["warm_up"], return_when=asyncio.FIRST_EXCEPTION)
+    _Client.tally = tally = Tally()
     started, own, served = time.perf_counter(), time.process_time(), sum(server.cpu_times()[:2])
-    await asyncio.sleep(settings["seconds"])
+    ended, _ = await asyncio.wait(clients, timeout=settings["seconds"], return_when=asyncio.FIRST_EXCEPTION)
     seconds = time.perf_counter() - started
     own, served = time.process_time() - own, sum(server.cpu_times()[:2]) - served
-    load.stop()
+    for client in ended:
+        client.result()  # raises what ended it
+    for client in clients:
+        client.cancel()
     return {
         "clients": settings["clients"],
-        "seconds": seconds,
         "statuses": dict(sorted(tally.statuses.items())),
-        "refused": tally.refused,
-        "failed": tally.failed,
-        "broken": tally.broken,
         **describe_latency(tally.seconds),
         "per_second": len(tally.seconds) / seconds,
         "own_cores": own / seconds,
@@ -179,20 +124,19 @@ async def measure(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def describe_latency(seconds: list[float]) -> dict[str, Any]:
-    """How many, and their milliseconds: the least that half, and that 99 of 100, do not exceed, and the most."""
+def describe_latency(seconds: list[float]) -> dict[str, float | None]:
+    """Milliseconds: the least that half, and that 99 of 100, do not exceed."""
     if not seconds:
-        return {"answered": 0, "p50_ms": None, "p99_ms": None, "most_ms": None}
+        return {"p50_ms": None, "p99_ms": None}
     p50, p99 = np.percentile(seconds, [50, 99], method="inverted_cdf")
-    named = {"p50_ms": p50, "p99_ms": p99, "most_ms": max(seconds)}
-    return {"answered": len(seconds), **{name: 1000 * float(value) for name, value in named.items()}}
+    return {"p50_ms": 1000 * float(p50), "p99_ms": 1000 * float(p99)}
 
 
 def main() -> None:
     gc.disable()  # a pause here would look like one of the server
     try:
         print(json.dumps(asyncio.run(measure(json.load(sys.stdin)))))
-    except (OSError, ValueError) as error:
+    except (OSError, httptools.HttpParserError) as error:
         sys.exit(f"serving.load: {error}")
 
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
+from urllib.request import urlopen
 
 from benchmarks.common.processes import choose_wait_policy
-from benchmarks.serving.http import Conversation, converse, find_address
 
 END_SECONDS = 15
 READY_SECONDS = 180
@@ -30,11 +29,6 @@ class Server:
     pid: int
     started: float
 
-    @property
-    def host(self) -> str:
-        """HOST:PORT."""
-        return ":".join(map(str, find_address(self.url)))
-
 
 def run_ours(gallery: Path, *, log: Path) -> AbstractContextManager[Server]:
     """`retrieval serve` on a gallery."""
@@ -43,16 +37,14 @@ def run_ours(gallery: Path, *, log: Path) -> AbstractContextManager[Server]:
 
 
 @contextmanager
-def run_peer_server(name: str, settings: Mapping[str, Any], *, log: Path) -> Iterator[Server]:
-    """One of peers.PEERS; the setting `wait_policy` is that of `choose_wait_policy`."""
+def run_peer_server(settings: Mapping[str, Any], *, log: Path) -> Iterator[Server]:
+    """That of `benchmarks.serving.peers`, ready; the setting `wait_policy` is that of `choose_wait_policy`."""
     own = {key: value for key, value in settings.items() if key != "wait_policy"}
-    command = [sys.executable, "-m", "benchmarks.serving.peers", name]
-    given = json.dumps(own, default=str).encode()
-    with tempfile.TemporaryDirectory(prefix="peer-uploads-", ignore_cleanup_errors=True) as uploads:
-        environment = {**choose_wait_policy(settings["wait_policy"]), "GRADIO_TEMP_DIR": uploads}
-        with run_server(command, given, log=log, environment=environment) as server:
-            wait_until_listening(server)
-            yield server
+    given, environment = json.dumps(own, default=str).encode(), choose_wait_policy(settings["wait_policy"])
+    command = [sys.executable, "-m", "benchmarks.serving.peers"]
+    with run_server(command, given, log=log, environment=environment) as server:
+        wait_for(server, "/openapi.json")
+        yield server
 
 
 @contextmanager
@@ -90,26 +82,6 @@ def run_server(
             process.wait()
 
 
-def wait_until_listening(server: Server) -> None:
-    """Return once the server takes connections.
-
-    Raises:
-        SystemExit: it did not in time.
-    """
-    for _ in polling(server):
-        with suppress(ConnectionRefusedError):
-            socket.create_connection(find_address(server.url)).close()
-            return
-    sys.exit(f"{server.url}: it takes no connections after {READY_SECONDS} s")
-
-
-def polling(server: Server) -> Iterator[None]:
-    """Turns, until `READY_SECONDS` after the server's start."""
-    while time.perf_counter() - server.started < READY_SECONDS:
-        yield
-        time.sleep(_POLL_SECONDS)
-
-
 def read_address(line: bytes) -> str | None:
     """The address in a line of JSON; None where there is none."""
     try:
@@ -119,20 +91,18 @@ def read_address(line: bytes) -> str | None:
     return document.get("url") if isinstance(document, dict) else None
 
 
-def wait_for(server: Server, ask: Callable[[], Conversation]) -> None:
-    """Ask until the server answers 200.
+def wait_for(server: Server, path: str) -> None:
+    """Ask for a path until the server answers 200.
 
     Raises:
         SystemExit: it did not in time.
     """
     problem = "it never answered"
-    for _ in polling(server):
+    while time.perf_counter() - server.started < READY_SECONDS:
         try:
-            reply = converse(server.url, ask())
-        except OSError as error:
+            urlopen(urljoin(server.url, path), timeout=60).close()
+            return
+        except OSError as error:  # of other answers too
             problem = str(error)
-        else:
-            if reply.status == 200:
-                return
-            problem = f"it answers {reply.status}: {reply.body[:200]!r}"
+        time.sleep(_POLL_SECONDS)
     sys.exit(f"{server.url}: not ready after {READY_SECONDS} s; {problem}")

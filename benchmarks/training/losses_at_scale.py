@@ -14,6 +14,7 @@ import argparse
 import json
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,11 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import torch
 from torch import Tensor, nn
 
 from benchmarks.common.parts import Part, make_parser, parse_counts, run_parts
-from benchmarks.common.processes import read_memory, run_alone, sampling
+from benchmarks.common.processes import run_alone
 from benchmarks.common.record import digest, hash_code, keep, print_machine
 from benchmarks.common.tables import format_spread, format_table, spread
 from training.losses.anchor_loss import anchor_loss, confidence_pairs, label_pairs
@@ -111,14 +113,12 @@ CONTESTANTS: Mapping[str, Mapping[str, Loss]] = {
 
 
 def measure_loss(loss: Loss, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Seconds by clock and of processors, the peak beside what is given, the value; gradients go into a file."""
+    """Seconds by clock and of processors, the peak beside what is given; gradients go into a file."""
     embeddings, proxies, labels, confidences = make_inputs(settings)
 
-    def run() -> float:
+    def run() -> None:
         embeddings.grad = proxies.grad = None
-        value = loss(embeddings, proxies, labels, confidences)
-        value.backward()
-        return value.item()
+        loss(embeddings, proxies, labels, confidences).backward()
 
     found = _repeat(run, settings["repeats"])
     assert embeddings.grad is not None
@@ -146,16 +146,30 @@ def choose_proxies(classes: int, labels: Tensor) -> Tensor:
     return torch.cat([torch.linspace(0, classes - 1, min(classes, COMPARED_PROXIES)).long(), labels]).unique()
 
 
-def _repeat(run: Callable[[], float], repeats: int) -> dict[str, Any]:
-    before, peaks = read_memory()["anonymous"], [0]
-    with sampling(lambda: peaks.append(read_memory()["anonymous"]), every_s=_EVERY_S):
-        seconds, cpu_seconds = [], []
-        for _ in range(repeats + 1):
-            started, cpu_started = time.perf_counter(), time.process_time()
-            value = run()
-            seconds.append(time.perf_counter() - started)
-            cpu_seconds.append(time.process_time() - cpu_started)
-    return {"seconds": seconds[1:], "cpu_seconds": cpu_seconds[1:], "peak_bytes": max(peaks) - before, "value": value}
+def _repeat(run: Callable[[], None], repeats: int) -> dict[str, Any]:
+    before, peaks, ended = _own_bytes(), [0], threading.Event()
+
+    def sample() -> None:
+        while not ended.wait(_EVERY_S):
+            peaks.append(_own_bytes())
+
+    sampler = threading.Thread(target=sample, daemon=True)
+    sampler.start()
+    seconds, cpu_seconds = [], []
+    for _ in range(repeats + 1):
+        started, cpu_started = time.perf_counter(), time.process_time()
+        run()
+        seconds.append(time.perf_counter() - started)
+        cpu_seconds.append(time.process_time() - cpu_started)
+    ended.set()
+    sampler.join()
+    return {"seconds": seconds[1:], "cpu_seconds": cpu_seconds[1:], "peak_bytes": max(peaks) - before}
+
+
+def _own_bytes() -> int:
+    """Resident memory of this process that is not of a file."""
+    memory = psutil.Process().memory_info()
+    return int(memory.rss - memory.shared)
 
 
 def measure(part: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -182,7 +196,6 @@ def summarise(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "seconds": spread([statistics.median(run["seconds"]) for run in runs]),
         "cpu_seconds": spread([statistics.median(run["cpu_seconds"]) for run in runs]),
         "peak_bytes": spread([run["peak_bytes"] for run in runs]),
-        "value": runs[0]["value"],
         "rounds": list(runs),
     }
 
@@ -203,9 +216,9 @@ def tabulate(results: Mapping[str, Any]) -> str:
         cells += [f"{_times(row, own, key):.2f}" for key in ("seconds", "cpu_seconds")]
         cells.append(f"{row['peak_bytes']['median'] / MIB:,.0f}")
         apart = row["apart"]
-        cells += [f"{_times(row, own, 'peak_bytes'):.1f}", f"{row['value']:.6f}"]
+        cells.append(f"{_times(row, own, 'peak_bytes'):.1f}")
         rows.append([*cells, f"{apart['embeddings']:.0e}, {apart['proxies']:.0e}"])
-    head = ["", "seconds", "of ours", "processor time, of ours", "peak MiB", "of ours", "loss"]
+    head = ["", "seconds", "of ours", "processor time, of ours", "peak MiB", "of ours"]
     head.append("gradients apart (embeddings, proxies)")
     sizes = f"{results['classes']:,} classes, batch {results['batch']}, {results['width']}-d"
     return f"{results['part']}: {sizes}\n\n{format_table(head, rows)}"

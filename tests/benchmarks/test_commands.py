@@ -37,24 +37,23 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> str:
 def one_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     """Peers try one setting in the place of many, each of which is a process."""
     from benchmarks.indexing import peers
-    from benchmarks.serving.speed import VARIANTS
+    from benchmarks.serving import speed
 
     climb = peers._climb
     monkeypatch.setattr(peers, "_climb", lambda *asked: climb(*asked[:3], [asked[3][0][:1]]))
-    monkeypatch.setitem(VARIANTS, "fastapi", VARIANTS["fastapi"][:1])
+    monkeypatch.setattr(speed, "VARIANTS", speed.VARIANTS[:1])
 
 
 def test_noise(tmp_path: Path, dataset: str, capsys: pytest.CaptureFixture[str]) -> None:
-    methods = [word for name in ("default", "proxy-nca-filtered", "spa", "raw") for word in ("--method", name)]
+    methods = [word for name in ("default", "proxy-nca", "spa", "raw") for word in ("--method", name)]
     small = ("--backbone", "squeezenet1_1", "--weights", "none", "--resize", "40", "--crop", "32", "--width", "4")
-    asked = ("--dataset", dataset, "--noise", "uniform:0.25", "--seeds", "0", "--table", "3", "--workers", "1")
+    asked = ("--dataset", dataset, "--noise", "uniform:0.25", "--seeds", "0", "--workers", "1")
     results = run("noise.__main__", tmp_path, *asked, *small, *methods, record="results/*.json")
-    assert [row["name"] for row in results["rows"]] == ["default", "proxy-nca-filtered", "spa", "raw"]
+    assert [row["name"] for row in results["rows"]] == ["default", "proxy-nca", "spa", "raw"]
     assert all(0 <= row["recall"]["1"]["mean"] <= 100 for row in results["rows"])
     for row in results["rows"]:
         assert row["recall_at_1"]["low"] <= row["recall"]["1"]["mean"] <= row["recall_at_1"]["high"]
         assert row["recall_at_1"]["mean"] == pytest.approx(row["recall"]["1"]["mean"])
-    assert results["rows"][1]["samples_used"][0] <= 40
     printed, cells = capsys.readouterr().out, sorted((tmp_path / "cells").iterdir())
     before = [path.stat().st_mtime_ns for path in cells]
     assert run("noise.__main__", tmp_path, *asked, *small, *methods, record="results/*.json") == results
@@ -155,7 +154,7 @@ def test_ann(tmp_path: Path) -> None:
     peers = ("--rounds", "1", "--without", "hnswlib", "--without", "usearch")
     results = run("ann.__main__", tmp_path / "out", *vectors, *peers, record="record-curves-*.json")
     points = {row["contestant"]: row["points"] for row in results["rows"]}
-    assert points["faiss Flat"][0]["single"]["recall"] == 1
+    assert points["faiss HNSW32,Flat"][-1]["single"]["recall"] > 0.99
     assert all(point["batch"]["recall"] > 0.95 for point in points["ours"])
     (filters,) = (tmp_path / "out").glob("record-filters-*.json")
     assert len(json.loads(filters.read_text())["results"]["cells"]) == 8
@@ -163,10 +162,9 @@ def test_ann(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("one_trial")
 def test_serving(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
-    few = ("--rounds", "1", "--seconds", "0.5", "--warm-up", "0", "--clients", "32")
-    alone = ("--alone-images", "15", "--without", "gradio", "--without", "int8")
+    few = ("--rounds", "1", "--seconds", "0.5", "--warm-up", "0", "--clients", "32", "--no-int8")
     photos = ("--photos", image_folder, "--model", tiny_model)
-    results = run("serving.__main__", tmp_path, *photos, *few, *alone, record="record-photos.json")
+    results = run("serving.__main__", tmp_path, *photos, *few, record="serving.json")
     assert results["cells"].keys() >= {"by id", "by upload", "plain fastapi"}
     for measured in results["cells"].values():
         for cell in measured.values():

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Locator, expect
 
-from tests.page_browser import OpenVisit, PageGallery, Visit, details, draw_round, open_card
+from tests.page_browser import PageGallery, Visit, details, open_card
 
 pytestmark = [pytest.mark.browser, pytest.mark.shared_data, pytest.mark.usefixtures("decisions")]
 HATS = f"?f={quote(chr(39).join(('label = ', 'hat', '')))}"
@@ -123,23 +123,3 @@ def test_a_selection_that_changed_meanwhile_is_looked_at_again(visit: Visit, pag
     page.get_by_role("button", name="Look again").click()
     expect(page.get_by_role("heading", name=f"{hats - 1} images found")).to_be_visible()
     assert found(visit, "label = 'cap'") == 0
-
-
-def test_an_area_of_the_map_and_a_group_of_duplicates_are_selected(open_visit: OpenVisit) -> None:
-    visit = open_visit()
-    panel = visit.open_view("map")
-    bar = visit.page.get_by_role("toolbar", name="Selection")
-    panel.get_by_role("button", name="Choose an area").click()
-    expect(panel.get_by_role("button", name="Choose an area")).to_have_attribute("aria-pressed", "true")
-    draw_round(visit, panel)
-    panel.get_by_role("button", name="Select them").click()
-    expect(bar).to_contain_text("selected")
-    expect(bar.get_by_role("button", name="Set label…")).to_be_visible()
-    visit.page.keyboard.press("Escape")
-    expect(bar).to_be_hidden()
-
-    visit.open_view("duplicates")
-    visit.page.keyboard.press("s")
-    expect(bar).to_contain_text("2 selected")
-    bar.get_by_role("button", name="Tag…").click()
-    expect(visit.page.get_by_role("dialog", name="Tag 2 images")).to_be_visible()

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.firefox import open_firefox
-from tests.page_browser import OpenVisit, PageGallery, Visit, details, give_files, open_card, query_card
+from tests.page_browser import PageGallery, Visit, details, give_files, open_card, query_card
 
 pytestmark = [pytest.mark.browser, pytest.mark.shared_data]
 
@@ -49,26 +49,3 @@ def test_an_example_is_searched_with_narrowed_down_and_looked_at(visit: Visit, p
     page.evaluate("console.error('said'); setTimeout(() => { throw new Error('thrown'); })")
     visit.wait_until(lambda: len(visit.complaints) == 2)  # or no error would be heard of
     visit.forgive("said|thrown")
-
-
-@pytest.mark.usefixtures("decisions")
-def test_the_other_views_are_used_by_key_dark_and_as_narrow_as_a_phone(open_visit: OpenVisit) -> None:
-    visit = open_visit(phone=True)
-    for view in ("quality", "duplicates"):
-        visit.open_view(view)
-        assert visit.fits_its_width(), view
-    panel = visit.open_view("labels")
-    (first,) = visit.ask("labels/issues?limit=1")["items"]
-    for key, decided in (("a", 1), ("u", 0)):
-        visit.page.keyboard.press(key)
-        expect(panel.get_by_text(re.compile(rf"^{decided} of \d+ decided"))).to_be_visible()
-        visit.wait_until(lambda decided=decided: bool(visit.ask(f"images/{first['id']}")["decision"]) == bool(decided))
-    assert visit.fits_its_width()
-    visit.open_view("map").get_by_role("application").focus()
-    visit.page.keyboard.press("+")
-    visit.page.wait_for_url(re.compile("at="))
-    visit.page.keyboard.press("Enter")
-    expect(details(visit)).to_be_visible()
-    assert visit.fits_its_width()
-    assert visit.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(10, 15, 30)"
-    assert visit.page.evaluate("getComputedStyle(document.body).colorScheme") == "dark"  # its scroll bars, too

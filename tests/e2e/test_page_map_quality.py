@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import Locator, expect
 
-from tests.page_browser import PageGallery, Visit, draw_round, wait_for
+from tests.page_browser import PageGallery, Visit, draw_round
 
 pytestmark = [pytest.mark.browser, pytest.mark.shared_data]
 
@@ -67,26 +67,6 @@ def test_a_line_drawn_round_images_leads_to_them(visit: Visit, page_gallery: Pag
     assert len(visit.address["ids"][0].split(",")) == count
     assert left <= {int(image) for image in visit.address["ids"][0].split(",")}
     assert visit.ids() == [int(image) for image in visit.address["ids"][0].split(",")][: len(visit.ids())]
-
-
-def test_the_map_is_moved_and_opened_with_the_keyboard(visit: Visit) -> None:
-    page = visit.page
-    panel = visit.open_view("map")
-    panel.get_by_role("application").focus()
-    for key in ("+", "+", "+", "ArrowLeft", "ArrowDown"):
-        page.keyboard.press(key)
-    page.wait_for_url(re.compile(r"at=0\.4\d*,0\.5\d*[1-9]"))  # after all of them: left and down of the middle
-    x, _, zoom = map(float, visit.address["at"][0].split(","))
-    assert zoom > 2
-    page.keyboard.press("ArrowRight")
-    wait_for(page, "at => !decodeURIComponent(location.search).includes(at)", visit.address["at"][0])
-    assert float(visit.address["at"][0].split(",")[0]) > x
-    expect(panel.get_by_text(re.compile(r"images? in view|No images here"))).to_be_visible()
-    page.keyboard.press("0")
-    wait_for(page, "!location.search.includes('at=')")
-    page.keyboard.press("Enter")
-    page.wait_for_url(re.compile(r"image=(\d+)&details=\1"))
-    expect(page.get_by_role("complementary", name="Details")).to_be_visible()
 
 
 def shown(share: float) -> str:

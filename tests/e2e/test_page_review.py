@@ -190,45 +190,6 @@ def test_decided_labels_are_found_again_and_others_can_be_written(visit: Visit) 
 
 
 @pytest.mark.usefixtures("decisions")
-def test_labels_are_filtered_by_pair_and_accepted_at_once(visit: Visit) -> None:
-    page = visit.page
-    panel = visit.open_view("labels")
-    everything = visit.ask("labels/issues?limit=100")
-    pair = next(pair for pair in everything["pairs"] if (pair["label"], pair["suggested"]) == ("hat", "shoes"))
-    panel.get_by_role("combobox", name="Given and suggested label").select_option(f"hat → shoes ({pair['count']})")
-    rows = panel.get_by_role("article")
-    wanted = [item for item in everything["items"] if (item["label"], item["suggested"]) == ("hat", "shoes")]
-    assert len(wanted) >= pair["count"]  # which counts those that are likely wrong
-    expect(rows).to_have_count(len(wanted))
-    expect(panel.get_by_text(f"{len(wanted)} images, hat → shoes")).to_be_visible()
-    for item in wanted:
-        expect(row_of(panel, item)).to_be_visible()
-    panel.get_by_role("button", name="Accept in bulk…").click()
-    dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Least probability, in percent").fill("60")
-    accepted = [item for item in wanted if item["p_error"] >= 0.6 and item["verdict"] == "change"]
-    assert len(accepted) > 1
-    expect(dialog.get_by_text(f"{len(accepted)} labels change")).to_be_visible()
-    page.evaluate("addEventListener('labels-decided', () => { window.isTold = true })")
-    dialog.get_by_role("button", name="Accept", exact=True).click()
-    wait_until_decided(visit, panel, len(accepted))
-    assert page.evaluate("window.isTold")  # the other views load anew
-    assert {decided(visit, item)["decision"] for item in accepted} == {"change"}
-    page.keyboard.press("u")
-    wait_until_decided(visit, panel, 0)
-
-    panel.get_by_role("combobox", name="Given label", exact=True).select_option(label="All labels")
-    expect(rows.nth(10)).to_be_visible()
-    for item in everything["items"][:2]:
-        row_of(panel, item).get_by_role("checkbox").check()
-    bar = panel.get_by_role("group", name="Selected images")
-    expect(bar).to_contain_text("2 images selected")
-    bar.get_by_role("button", name="Keep labels").click()
-    wait_until_decided(visit, panel, 2)
-    expect(bar).to_be_hidden()
-
-
-@pytest.mark.usefixtures("decisions")
 def test_a_goal_sets_doubtful_images_aside_and_a_person_decides_them(visit: Visit) -> None:
     page = visit.page
     panel = visit.open_view("labels")
@@ -310,32 +271,6 @@ def test_what_does_not_belong_to_a_class_is_set_aside_by_key_and_brought_back(vi
     expect(panel.get_by_text(f"1 of {len(classes)} classes looked at")).to_be_visible()
     panel.get_by_role("button", name="Label issues").click()
     expect(panel.get_by_role("article").first).to_be_visible()
-
-
-@pytest.mark.usefixtures("decisions")
-def test_all_come_with_scrolling_and_the_keys_go_on_in_the_large_picture(visit: Visit) -> None:
-    page = visit.page
-    panel = visit.open_view("labels")
-    total = visit.ask("labels/issues?limit=1")["total"]
-    assert total > 30
-    panel.get_by_role("article").last.scroll_into_view_if_needed()
-    expect(panel.get_by_role("article")).to_have_count(total)
-    first, second, third = visit.ask("labels/issues?limit=3")["items"]
-    row_of(panel, first).focus()
-    page.keyboard.press("z")
-    dialog = page.get_by_role("dialog", name="Picture")
-    expect(dialog).to_contain_text(first["path"])
-    page.keyboard.press("l")
-    expect(dialog).to_contain_text(second["path"])
-    page.keyboard.press("ArrowDown")
-    expect(dialog).to_contain_text(third["path"])
-    page.keyboard.press("Escape")
-    expect(dialog).to_have_count(0)
-    expect(row_of(panel, third)).to_be_focused()
-    wait_until_decided(visit, panel, 1)
-    row_of(panel, first).get_by_role("button", name=re.compile("^Enlarge neighbour")).first.click()
-    page.get_by_role("dialog").get_by_role("link", name="Search with this image").click()
-    page.wait_for_url(re.compile(r"\?image=(\d+)&details=\1"))
 
 
 @pytest.mark.usefixtures("decisions")

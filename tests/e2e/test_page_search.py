@@ -10,10 +10,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from index.gallery.gallery import Gallery
-from index.writing.build import build_gallery
-from tests.described_photos import save_photo
 from tests.page_browser import (
-    CHOOSE,
     OpenVisit,
     PageGallery,
     Visit,
@@ -48,21 +45,6 @@ def test_a_dropped_photo_begins_anew_or_joins_the_former(visit: Visit, page_gall
     query_card(visit).get_by_label("Add a photo").set_input_files(hat)
     expect(query_parts(visit)).to_have_count(3)
     assert len(visit.address["photo"]) == 2
-
-
-def test_photos_that_cannot_be_used_are_refused_in_words(visit: Visit, tmp_path: Path) -> None:
-    page = visit.open()
-    (tmp_path / "notes.jpg").write_text("dear diary")
-    visit.forgive("status of 4")
-    page.get_by_label(CHOOSE).set_input_files(tmp_path / "notes.jpg")
-    expect(page.get_by_role("alert").filter(has_text="notes.jpg")).to_be_visible()
-    with (tmp_path / "huge.png").open("wb") as file:
-        file.truncate(21 * 1024 * 1024)
-    sent = sum("/v1/photos" in url for url in visit.requests)
-    page.get_by_label(CHOOSE).set_input_files(tmp_path / "huge.png")
-    expect(page.get_by_role("alert").filter(has_text="huge.png: 22 MB, at most 21 MB")).to_be_visible()
-    assert sum("/v1/photos" in url for url in visit.requests) == sent
-    expect(page.get_by_role("heading", name="All 243 images")).to_be_visible()
 
 
 def test_a_sample_starts_a_search_which_more_like_and_less_like_lead_on(visit: Visit) -> None:
@@ -208,31 +190,6 @@ def test_facets_narrow_with_counts_that_hold(visit: Visit) -> None:
     expect(hat).not_to_be_checked()
 
 
-def test_near_duplicates_are_collapsed_and_expanded(visit: Visit, page_gallery: PageGallery) -> None:
-    path, copy = (page_gallery.ids[name] for name in page_gallery.copies[2])
-    image = page_gallery.ids[page_gallery.of("dress")[0]]
-    page = visit.open(f"?image={image}&k=200")
-    plain = visit.ids()
-    assert {path, copy} < set(plain)
-    page.get_by_role("region", name="Ranking").get_by_label("Collapse").select_option("near-duplicates")
-    page.wait_for_url(re.compile("collapse=1"))
-    kept, collapsed = (path, copy) if plain.index(path) < plain.index(copy) else (copy, path)
-    expect(visit.card(collapsed)).to_have_count(0)
-    badge = visit.card(kept).get_by_role("button", name="Show 1 collapsed images")
-    expect(badge).to_have_text("+1")
-    badge.click()
-    expect(visit.card(collapsed)).to_be_visible()
-    ids = visit.ids()
-    assert ids.index(collapsed) == ids.index(kept) + 1
-    badge.click()
-    expect(visit.card(collapsed)).to_have_count(0)
-    page.get_by_role("region", name="Ranking").get_by_label("Collapse").select_option("label")
-    page.wait_for_url(re.compile("collapse=label"))
-    best = visit.search(queries=[{"image_id": image}], k=200, group_by="label")
-    expect(visit.card(best[1]["id"]).get_by_text(f"+{best[1]['duplicates_count']}")).to_be_visible()
-    assert visit.ids() == [hit["id"] for hit in best]
-
-
 def test_more_comes_with_scrolling(visit: Visit) -> None:
     page = visit.open("?k=12&image=1&f=label+IN+%28%27dress%27,%27shirt%27,%27hat%27%29")
     where = "label IN ('dress','shirt','hat')"
@@ -299,62 +256,6 @@ def test_details_tell_what_an_image_is_and_why(visit: Visit, page_gallery: PageG
     panel.get_by_role("button", name="Close").click()
     expect(panel).to_be_hidden()
     assert "details" not in visit.address
-
-
-@pytest.mark.usefixtures("decisions")
-def test_a_label_is_fixed_in_the_details(visit: Visit, page_gallery: PageGallery) -> None:
-    path = next(path for path, label in page_gallery.wrong.items() if label == "pants")
-    image = page_gallery.ids[path]
-    page = visit.open(f"?text={Path(path).stem}&details={image}")
-    panel = details(visit)
-    panel.get_by_role("button", name="Fix label").click()
-    field = panel.get_by_label("The right label")
-    expect(field).to_be_focused()
-    change = panel.get_by_role("button", name="Change", exact=True)
-    expect(change).to_be_disabled()
-    field.fill("pants")
-    change.click()
-    expect(page.get_by_text("Label changed to “pants”")).to_be_visible()
-    told = visit.ask(f"images/{image}")
-    made = told["decision"]
-    assert (told["label"], made["decision"], made["label"], made["p_right"]) == ("pants", "change", "pants", 1)
-    expect(panel.get_by_text(f"was: {told['given_label']}")).to_be_visible()
-    expect(visit.card(image)).to_contain_text(f"was: {told['given_label']}")
-    page.get_by_role("region", name="Messages").get_by_role("button", name="Undo").click()
-    expect(panel.get_by_role("button", name="Fix label")).to_be_visible()
-    visit.wait_until(lambda: visit.ask(f"images/{image}")["decision"] is None)
-
-
-def test_photos_are_ordered_and_narrowed_by_when_they_were_taken(
-    open_visit: OpenVisit, tiny_model: Path, tmp_path: Path
-) -> None:
-    years = (2019, 2023, 2021, 2023, None)
-    for number, year in enumerate(years):
-        taken = None if year is None else f"{year}:05:0{number + 1} 12:00:00"
-        save_photo(tmp_path / "photos" / f"{number}.jpg", taken, seed=number)
-    build_gallery(model_path=tiny_model, sources=[tmp_path / "photos"], out=tmp_path / "gallery")
-    with serve(tmp_path / "gallery", log=tmp_path / "log") as server:
-        visit = open_visit(server=server)
-        page = visit.open()
-        assert visit.ids() == [1, 2, 3, 4, 5]
-        page.get_by_role("combobox", name="Order").select_option("Newest first")
-        visit.wait_until(lambda: visit.ids() == [4, 2, 3, 1, 5])
-        bars = page.get_by_role("group", name="Taken").get_by_role("button")
-        expect(bars).to_have_count(3)
-        assert [bar.get_attribute("aria-label") for bar in bars.all()] == [
-            "2019: 1 image",
-            "2021: 1 image",
-            "2023: 2 images",
-        ]
-        bars.nth(2).click()
-        visit.wait_until(lambda: visit.ids() == [4, 2])
-        expect(bars.nth(2)).to_have_attribute("aria-pressed", "true")
-        bars.nth(0).click()
-        visit.wait_until(lambda: visit.ids() == [4, 2, 1])
-        expect(page.get_by_role("list", name="Conditions")).to_contain_text("Taken: 2023 or 2019")
-        page.go_back()
-        visit.wait_until(lambda: visit.ids() == [4, 2])
-        visit.leave()
 
 
 def test_a_ranking_is_semantic_until_copies_are_asked_for(two: Gallery, open_visit: OpenVisit, tmp_path: Path) -> None:

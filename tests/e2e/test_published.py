@@ -173,11 +173,3 @@ def test_hits_and_conditions_are_those_of_the_server(page: Page, published: Publ
         want = gallery.search(photos[0], k=500, group_by=column)
         assert [hit["id"] for hit in grouped[:2]] == [hit.id for hit in want[:2]]
         assert len(grouped) == len(want), column
-
-
-@pytest.mark.parametrize("browser", ["chromium"], indirect=True)  # this Firefox reads modules of files
-def test_opened_as_a_file_it_says_what_to_do(browser: Browser, published: Published) -> None:
-    page = browser.new_page()
-    page.goto((published.gallery.path.parent / "web/below/site/index.html").as_uri())
-    expect(page.get_by_role("alert")).to_contain_text("python -m http.server")
-    page.close()

@@ -41,11 +41,6 @@ def test_json_prints_one_document_and_nothing_else(pictures, other_pictures, opt
     assert "embedding 4/4: loss" in captured.err
 
 
-def test_the_number_of_processes_is_an_option_of_torchrun(capsys) -> None:
-    assert _train("photos", "--out", "run", "--nproc-per-node", "2") == 2
-    assert "torchrun --nproc-per-node N -m training" in capsys.readouterr().err
-
-
 def test_a_table_names_its_columns_and_its_split(pictures, other_pictures, options, capsys, tmp_path) -> None:
     table, parts = tmp_path / "t.csv", {"train": pictures, "val": other_pictures}
     rows = [f"{path},{path.parent.name},{part}" for part, folder in parts.items() for path in folder.rglob("*.*")]
@@ -100,14 +95,9 @@ RUN = ("--out", "run", "--cache", "cache", *EVERY_METHOD)
     ("status", "arguments", "message"),
     [
         (2, (), "Missing option '--out'"),
-        (2, (*RUN, "--head-epochs", "many"), "'many' is not a valid"),
-        (2, (*RUN, "--unknown"), "No such option"),
         (2, (*RUN, "--lambda", "2"), "--lambda must be greater than 0 and less than 1, got 2.0"),
-        (2, (*RUN, "--crop", "99"), "--crop (99) must not exceed --resize (40)"),
         (2, (*RUN, "--method", "pca", "--min-confidence", "0.1"), "--min-confidence goes with a method that trains"),
-        (1, (*RUN, "--backbone", "resnet5"), "similar names: resnet50"),
         (1, (*RUN, "--val", "nowhere"), "nowhere: no such folder, CSV or Parquet file"),
-        (1, (*RUN, "--resume"), "no training run here"),
         (1, (*RUN, "--label-column", "kind"), "of which no columns can be named"),
         (1, (*RUN, "--protocol", "cub-200-2011"), "images.txt: no such file; CUB_200_2011.tgz has it"),
     ],

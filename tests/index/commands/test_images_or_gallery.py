@@ -48,15 +48,6 @@ def test_a_query_that_is_not_there_is_told_before_anything_is_made(photos: Path)
     assert not Path("photos-gallery").exists()
 
 
-def test_where_no_gallery_can_be_made_it_is_told_how_to_make_it_elsewhere(photos: Path) -> None:
-    Path("photos-gallery").mkdir()
-    Path("photos-gallery", "letters.txt").write_text("dear")
-    with pytest.raises(GalleryError, match=r"or make it elsewhere, `retrieval index build .*photos --out GALLERY`"):
-        ensure_gallery(photos)
-    with pytest.raises(InputError, match=r"give --out GALLERY; .*; make it elsewhere"):
-        ensure_gallery(Path("/"))
-
-
 def test_a_build_that_names_no_model_keeps_that_of_the_gallery(photos: Path, tiny_model: Path) -> None:
     for words in (["build", str(tiny_model), "photos"], ["build", "photos"]):
         assert CliRunner().invoke(index_group, words, catch_exceptions=False).exit_code == 0

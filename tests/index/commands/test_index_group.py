@@ -11,7 +11,7 @@ from index.commands.evaluate_command import evaluate
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.writing.build import build_gallery
-from tests.conftest import draw_folder, draw_image
+from tests.conftest import draw_folder
 from tests.index.galleries import invoke
 
 
@@ -97,25 +97,3 @@ def test_evaluate_wants_a_gallery_or_a_model_with_data(gallery: Path, tiny_model
         (gallery, "--k", "0"),
     ):
         assert invoke(evaluate, *words).exit_code == 2, words
-
-
-def test_evaluate_warns_where_groups_find_themselves(tiny_model: Path, image_folder: Path) -> None:
-    """Each label is two groups of one look and a colour of another label, so that only the own group is like it."""
-    rows = ["path,label,group,trip"]
-    for number, label in enumerate(("a", "b", "c")):
-        for group in range(2):
-            for shot in range(2):
-                draw_image((90 * ((number + group) % 3), 40, 60 * number), seed=10 * number + group).save(
-                    image_folder / (name := f"{label}{'xy'[group]}{'pq'[shot]}.png")
-                )
-                rows.append(f"{name},{label},{label}{group},{label}")
-    (table := image_folder / "table.csv").write_text("\n".join(rows) + "\n")
-    words = ("--model", tiny_model, "--data", table)
-    text, document = (invoke(evaluate, *words, *more).stdout for more in ((), ("--json",)))
-    found = json.loads(document)["grouped"]
-    assert (found["images"], found["groups"], found["found_by"]) == (12, 6, "the column 'group'")
-    assert f"grouped: Recall@1 {100 * found['recall']['1']:.2f} % where no image finds one of its own group" in text
-    assert "warning: Recall@1 above mostly says that shots of a group find each other" in text
-    alone = invoke(evaluate, *words, "--groups", "trip").stdout
-    assert "warning: every image finds only its own group (12 images in 3 groups, by the column 'trip')" in alone
-    assert invoke(evaluate, *words, "--groups", "none").exit_code == 1

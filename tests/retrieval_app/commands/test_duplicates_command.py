@@ -1,11 +1,9 @@
 """`retrieval duplicates` as people and programs call it, on galleries with and without near-duplicates left out."""
 
 import csv
-import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
@@ -46,10 +44,6 @@ def members(rows: list[dict[str, str]], *columns: str) -> list[tuple[str, ...]]:
     return [tuple(row[name] for name in columns) for row in rows]
 
 
-def document(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    return json.loads(capsys.readouterr().out)
-
-
 def test_groups_are_summarised(gallery: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "found"
     assert main(["duplicates", str(gallery), "--min-similarity", "0.99"]) == 0
@@ -84,20 +78,6 @@ def test_dropped_images_do_not_count(
         ("first", f"'{NOT_UTF8}", ""),
         ("duplicate", "green/copy.jpg", ""),  # its labels differed before
     ]
-
-
-def test_a_program_gets_counts_and_files(
-    gallery: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["--out", str(tmp_path / "found"), "--min-similarity", "0.99", "--json"]
-    assert main(["duplicates", str(gallery), *words]) == 0
-    told = document(capsys)
-    assert (told["images"], told["groups"], told["duplicates"]) == (18, 2, 3)
-    assert told["duplicate_bytes"] == sum(
-        (photos / name).stat().st_size for name in ("blue/0.jpg", "blue/0.jpg", "red/again.jpg")
-    )
-    assert told["files"] == [str(tmp_path / "found" / "duplicates.csv")]
-    assert len(read_table(tmp_path / "found")) == 5
 
 
 def test_nothing_is_written_among_images(gallery: Path, photos: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -112,7 +112,6 @@ def test_unknown_variables_refused(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     [
         ("photo-waiting = 64", "photo-waiting: no such option; did you mean photos-waiting?"),
         ("photos-waiting = 64.5", "photos-waiting: '64.5' is not a valid integer"),
-        ("writable = 2", "writable: '2' is not a valid boolean"),
         ("allowed-host = 'a'", 'allowed-host: expected a list of texts, ["a", "b"], got'),
         (f"token = '{SECRET}'", "token: a secret lies in a file of its own"),
         ("config = 'other.toml'", "config: no such option"),
@@ -133,17 +132,8 @@ def test_a_value_out_of_range_is_told_with_its_origin(
     (tmp_path / "serve.toml").write_text("photos-waiting = 0")
     told = _fail(capsys, "--config", "serve.toml", code=2)
     assert "--photos-waiting must be at least 1, got 0 (from serve.toml)" in told
-    monkeypatch.setenv("RETRIEVAL_SERVE_PORT", "abc")
-    told = _fail(capsys, code=2)
-    assert "'abc' is not a valid integer" in told
+    monkeypatch.setenv("RETRIEVAL_SERVE_PORT", "99999")
+    told = _fail(capsys, "--token-file", "token", code=2)
+    assert "--port 99999: a port is a number in 0..65535" in told
     assert "(from the variable RETRIEVAL_SERVE_PORT)" in told
-    for port in ("-1", "99999"):
-        monkeypatch.setenv("RETRIEVAL_SERVE_PORT", port)
-        told = _fail(capsys, "--token-file", "token", code=2)
-        assert f"--port {port}: a port is a number in 0..65535" in told
-        assert "(from the variable RETRIEVAL_SERVE_PORT)" in told
     assert not (tmp_path / "token").exists()
-    monkeypatch.delenv("RETRIEVAL_SERVE_PORT")
-    monkeypatch.setenv("RETRIEVAL_SERVE_READS_WAITING", "0")
-    told = _fail(capsys, code=2)
-    assert "--reads-waiting must be at least 1, got 0 (from the variable RETRIEVAL_SERVE_READS_WAITING)" in told

@@ -338,9 +338,7 @@ def test_of_two_marks_the_later_holds_also_where_it_was_taken_away(tmp_path: Pat
     [
         (Mark(A, "tag:" + "x" * 300, PRESENT), "a tag has at most 200 characters, this one has 300"),
         (Mark(A, "tag:a\nb", PRESENT), "which no tag can have"),
-        (Mark(A, "tag: ", PRESENT), "the tag is empty"),
         (Mark(A, "tag:x", "2"), "a tag is there or not"),
-        (Mark(A, "split", ""), "the split is empty"),
         (Mark(A, "colour", "red"), "a mark is tag:NAME or split"),
         (Mark("1", "split", "test"), "64 hexadecimal digits"),
     ],

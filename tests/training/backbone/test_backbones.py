@@ -128,18 +128,6 @@ def test_pretrained_weights_come_from_torchvisions_own_cache(word, tmp_path, mon
     assert all(torch.equal(tensor, source.state_dict()[name]) for name, tensor in loaded.items())
 
 
-def test_imagenet_weights_that_cannot_be_fetched_are_an_error_with_the_way_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")  # nothing listens there
-    for name in ("no_proxy", "NO_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    with pytest.raises(InputError, match=r"squeezenet1_1 could not be fetched .* --weights FILE"):
-        load_backbone("squeezenet1_1", "imagenet")
-
-
 def test_models_of_other_tasks_and_image_sizes_that_the_architecture_cannot_take_are_refused() -> None:
     with pytest.raises(InputError, match="not a torchvision classification model"):
         load_backbone("fcn_resnet50", "none")

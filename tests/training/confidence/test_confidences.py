@@ -40,9 +40,12 @@ def test_blocks_of_confidences_hold_fewer_images_where_classes_are_many(monkeypa
     assert confidences.rows_at_once(100_000) == 167
     module, source = _module(), _source(30)
     monkeypatch.setattr(confidences, "_BLOCK_VALUES", 7 * 4)
-    blocks = list(confidences_of_module(module, source, _labels()).blocks())
+    found, expected = confidences_of_module(module, source, _labels()), module(source)
+    blocks = list(found.blocks())
     assert [len(rows) for rows, _ in blocks] == [7, 7, 7, 7, 2]
-    torch.testing.assert_close(torch.cat([c for _, c in blocks]), module(source), rtol=0, atol=1e-6)
+    torch.testing.assert_close(torch.cat([c for _, c in blocks]), expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(found.own, expected.gather(1, _labels()[:, None])[:, 0], rtol=0, atol=1e-6)
+    assert found.noise is None
 
 
 def test_images_are_trusted_from_the_smallest_confidence_on() -> None:
@@ -53,18 +56,6 @@ def test_images_are_trusted_from_the_smallest_confidence_on() -> None:
 
 def _labels(count: int = 30) -> torch.Tensor:
     return torch.arange(count) % 4
-
-
-def test_the_beliefs_of_a_module_are_its_confidences_block_by_block() -> None:
-    module, source = _module(), _source(4096 + 50)
-    confidences = confidences_of_module(module, source, _labels(4096 + 50))
-    expected = module(source)
-    blocks = list(confidences.blocks())
-    assert torch.equal(torch.cat([rows for rows, _ in blocks]), torch.arange(4096 + 50))
-    torch.testing.assert_close(torch.cat([c for _, c in blocks]), expected, rtol=0, atol=1e-6)
-    own = expected.gather(1, _labels(4096 + 50)[:, None])[:, 0]
-    torch.testing.assert_close(confidences.own, own, rtol=0, atol=1e-6)
-    assert confidences.noise is None
 
 
 @pytest.mark.parametrize("groups", [None, torch.arange(30) // 3])

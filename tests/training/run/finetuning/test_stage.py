@@ -428,13 +428,9 @@ def test_the_part_that_the_purpose_names_decides_and_what_there_is_where_it_was_
     [
         {"method": "spa", "recipe": "spa-paper", "head_steps": None, "head_epochs": 1, "confidence_epochs": 1},
         {"backbone": "squeezenet1_1", "view": "both", "pooling": "layers", "resize": 48, "crop": 40, "image_size": 36},
-        *(
-            pytest.param(changes, marks=pytest.mark.slow)
-            for changes in (
-                {"method": "multi-similarity"},
-                {"view": "whole", "resize": None, "image_size": 24, "finetune": "all"},
-                {"embedding_dim": 60, "init": "random", "method": "proxy-anchor", "min_confidence": 0.05},
-            )
+        pytest.param(
+            {"embedding_dim": 60, "init": "random", "method": "proxy-anchor", "min_confidence": 0.05},
+            marks=pytest.mark.slow,
         ),
     ],
 )
