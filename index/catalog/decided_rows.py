@@ -73,15 +73,17 @@ class DecidedRows:
     marked: MarkedRows = NO_MARKS
     left_out: Ids = field(init=False, compare=False)
     ids: Ids = field(init=False, compare=False)
-    digest: str = field(init=False)
 
     def __post_init__(self) -> None:
-        ids = sorted(self.by_id)
-        listed = [(number, self.by_id[number].label, self.by_id[number].left_out) for number in ids]
-        digest = hashlib.sha256(json.dumps(listed).encode()).hexdigest() if listed else ""
-        object.__setattr__(self, "ids", np.array(ids, dtype=np.int64))
-        object.__setattr__(self, "left_out", np.array([row[0] for row in listed if row[2]], dtype=np.int64))
-        object.__setattr__(self, "digest", digest)
+        left_out = [number for number, row in self.by_id.items() if row.left_out is not None]
+        object.__setattr__(self, "ids", np.sort(np.fromiter(self.by_id, dtype=np.int64)))
+        object.__setattr__(self, "left_out", np.sort(np.array(left_out, dtype=np.int64)))
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the changed labels and statuses; empty without any."""
+        listed = [(number, self.by_id[number].label, self.by_id[number].left_out) for number in self.ids.tolist()]
+        return hashlib.sha256(json.dumps(listed).encode()).hexdigest() if listed else ""
 
     def __bool__(self) -> bool:
         """Whether a row's label, status or metadata differ from the catalogue; tags do not count."""

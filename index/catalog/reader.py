@@ -33,6 +33,7 @@ ValueKind: TypeAlias = Literal["text", "truth", "number"]
 _KIND = "CASE j.type WHEN 'text' THEN 'text' WHEN 'true' THEN 'truth' WHEN 'false' THEN 'truth' ELSE 'number' END"
 _IS_PLAIN = "j.type IN ('text', 'integer', 'real', 'true', 'false')"
 _INDEXED = "status = 'indexed'"
+_ROWS_A_LOOKUP = 8  # that are read in the time in which one is found by its content
 
 VERSION = 1
 TABLES = f"""
@@ -189,12 +190,10 @@ class Catalog:
         """Ids of a source's rows at a path, or in the folder or archive of that path; None: below its root."""
         if path is None:
             query = "SELECT id FROM images WHERE source = ? AND (path < x'2f' OR path >= x'30')"  # no leading /
-            rows = self._connection.execute(query, (source,))
-        else:
-            name = os.fsencode(path)
-            query = "SELECT id FROM images WHERE source = ? AND (path = ? OR (path > ? AND path < ?))"
-            rows = self._connection.execute(query, (source, name, name + b"/", name + b"0"))
-        return [row[0] for row in rows]
+            return [row[0] for row in self._connection.execute(query, (source,))]
+        name = os.fsencode(path)
+        query = "SELECT id FROM images WHERE source = ? AND (path = ? OR (path > ? AND path < ?))"
+        return [row[0] for row in self._connection.execute(query, (source, name, name + b"/", name + b"0"))]
 
     def find(self, ids: Iterable[int]) -> dict[int, CatalogRow]:
         """The indexed rows of known ids, by id."""
@@ -205,15 +204,16 @@ class Catalog:
 
     def find_contents(self, contents: Iterable[str]) -> Iterator[tuple[int, str, str | None]]:
         """Id, SHA-256 and label of usable rows by SHA-256."""
-        query = (  # the plus keeps SQLite from using the index by status, useless here
-            "SELECT id, sha256, label FROM images WHERE sha256 IN (SELECT value FROM json_each(?)) "
-            "AND +status IN ('indexed', 'duplicate')"
-        )
-        yield from self._connection.execute(query, (json.dumps(list(contents)),))
+        wanted, values = set(contents), list[str]()
+        query = "SELECT id, sha256, label FROM images WHERE +status IN ('indexed', 'duplicate')"
+        (last_id,) = self._connection.execute("SELECT max(id) FROM main.images").fetchone()
+        if len(wanted) * _ROWS_A_LOOKUP < (last_id or 0):
+            query, values = f"{query} AND sha256 IN (SELECT value FROM json_each(?))", [json.dumps(list(wanted))]
+        yield from (row for row in self._connection.execute(query, values) if row[1] in wanted)
 
     def indexed_ids(self) -> Ids:
         """(N,) int64 ids of the indexed rows in ascending order."""
-        rows = self._connection.execute("SELECT id FROM images WHERE status = 'indexed' ORDER BY id")
+        rows = self._connection.execute(f"SELECT id FROM images WHERE {_INDEXED} ORDER BY id")
         return np.fromiter(chain.from_iterable(rows), dtype=np.int64)
 
     def matching_ids(self, where: Condition, *, status: str | None = "indexed") -> Ids:

@@ -46,6 +46,7 @@ from index.labels.steps import (
     follow_labels,
     last_step,
     read_held,
+    read_label_effects,
 )
 from index.sources.table_rows import as_text
 from index.versions.annotations import decisions_file
@@ -72,8 +73,9 @@ class Annotations:
     # choice: closing the file would take away the locks that this process has on it.
     _connection: sqlite3.Connection | None = None
     _version: int = 0  # `data_version` of that connection
-    _labels: LabelStates = ((0, {}),)
+    _labels: LabelStates[DecidedRow] = ((0, {}),)
     _ids: Mapping[LabelKey, tuple[int, ...]] = field(default_factory=dict)  # images that each decision changes
+    _by_id: Mapping[int, DecidedRow] = field(default_factory=dict)  # these images
     _marked: tuple[int, MarkedRows] = (0, NO_MARKS)  # the last step of marks, and what they say
     _copies: tuple[int, DroppedCopies] = (0, {})  # the last step about groups, and what all of these drop
 
@@ -114,7 +116,7 @@ class Annotations:
             marks, groups, steps = list[Mark](), list[DuplicateDecision](), (marked[0], copies[0])
             if check_version(connection):
                 connection.execute("BEGIN")
-                labels = follow_labels(connection, labels, holding=(CHANGE, SET_ASIDE, DROP))
+                labels = follow_labels(connection, labels, _read_rows)
                 steps = last_step(connection, "marks"), last_step(connection, "duplicates")
                 if steps[0] != marked[0]:
                     marks = [one for one in read_held(connection, Mark) if one.meaning is not None]
@@ -122,31 +124,38 @@ class Annotations:
                     groups = [one for one in read_held(connection, DuplicateDecision) if one.meaning is not None]
                 connection.execute("COMMIT")
             connection.execute("PRAGMA busy_timeout = 0")
-        changing = labels[-1][1]
-        is_unchanged = changing is self._labels[-1][1] and steps == (self._marked[0], self._copies[0])
+        before, changing = known._labels[-1][1], labels[-1][1]
+        is_unchanged = changing is before and steps == (self._marked[0], self._copies[0])
         if is_unchanged and known is self:
             return replace(self, _connection=connection, _version=version)
         if steps[0] != marked[0]:
             marked = steps[0], _find_marked(marks, open_given)
         if steps[1] != copies[0]:
             copies = steps[1], _find_dropped_copies(groups, open_given)
-        ids = {key: found for key, found in self._ids.items() if key in changing}
-        if missing := changing.keys() - ids.keys():
-            by_key: dict[LabelKey, list[int]] = {key: [] for key in missing}
+        ids, by_id = dict(known._ids), dict(known._by_id)
+        changed = [key for key in before.keys() | changing.keys() if before.get(key) != changing.get(key)]
+        for key in changed:
+            for number in ids.pop(key, ()):
+                del by_id[number]
+        if missing := changing.keys() & changed:
             with open_given() as catalog:
                 for number, sha256, label in catalog.find_contents({sha256 for sha256, _ in missing}):
-                    if (sha256, label) in by_key:
-                        by_key[sha256, label].append(number)
-            ids |= {key: tuple(numbers) for key, numbers in by_key.items()}
-        by_id = dict[int, DecidedRow]()
-        for key, numbers in ids.items():
-            one = changing[key]
-            label = one.new_label if one.decision == CHANGE else one.label
-            row = DecidedRow(one.label, label, {DROP: DROPPED, SET_ASIDE: SET_ASIDE}.get(one.decision))
-            by_id |= dict.fromkeys(numbers, row)
+                    if (key := (sha256, label)) in missing:
+                        ids[key] = (*ids.get(key, ()), number)
+                        by_id[number] = changing[key]
         rows = _drop_copies(copies[1], by_id, marked[1])
-        is_same = rows.digest == self.rows.digest and rows.marked == self.rows.marked
-        return Annotations(self.rows if is_same else rows, file, connection, version, labels, ids, marked, copies)
+        rows = self.rows if rows == self.rows else rows
+        return Annotations(rows, file, connection, version, labels, ids, by_id, marked, copies)
+
+
+def _read_rows(connection: sqlite3.Connection, since: int) -> Iterator[tuple[LabelKey, DecidedRow | None]]:
+    """What the decisions after a step make of their images; None where the label stays as given."""
+    left_out = {DROP: DROPPED, SET_ASIDE: SET_ASIDE}
+    for key, decision, new_label in read_label_effects(connection, since):
+        if decision == CHANGE:
+            yield key, DecidedRow(key[1], new_label)
+        else:
+            yield key, DecidedRow(key[1], key[1], left_out[decision]) if decision in left_out else None
 
 
 @dataclass(frozen=True)

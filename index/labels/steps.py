@@ -7,7 +7,7 @@ removes the last step, which brings the decision before it back.
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
@@ -16,6 +16,7 @@ from index.errors import InputError
 from index.labels.decisions import (
     CHANGE,
     DECISIONS,
+    OPEN,
     DuplicateDecision,
     ImageRef,
     LabelDecision,
@@ -25,6 +26,7 @@ from index.labels.decisions import (
     check_label_decision,
     check_mark,
     check_name,
+    check_word,
 )
 from index.text import printable_path
 
@@ -62,9 +64,9 @@ _HELD = (
     "ORDER BY d.number"
 )
 _LATER = (
-    "SELECT details, decided_at, decided_by FROM steps AS s JOIN decisions AS d ON s.number = d.step "
-    "WHERE kind = ? AND s.number > ? ORDER BY d.number"
+    "FROM steps AS s JOIN decisions AS d ON s.number = d.step WHERE kind = 'labels' AND s.number > ? ORDER BY d.number"
 )
+_EFFECTS = ", ".join(f"details ->> '{name}'" for name in ("sha256", "label", "decision", "new_label"))
 # Beside max(), SQLite takes the other columns from the row that has it.
 _HELD_MARKS = (
     "SELECT sha256, field, value, decided_at FROM "
@@ -177,10 +179,25 @@ def read_held(connection: sqlite3.Connection, kind: type[DecisionT]) -> list[Dec
     return [_make(kind, details, decided_at=when, decided_by=name) for details, when, name in rows]
 
 
-def read_later_labels(connection: sqlite3.Connection, since: int) -> list[LabelDecision]:
-    """All decisions about labels that were made after a step, in order."""
-    rows = connection.execute(_LATER, ("labels", since))
-    return [_make(LabelDecision, details, decided_at=when, decided_by=name) for details, when, name in rows]
+def read_label_decisions(connection: sqlite3.Connection, since: int) -> Iterator[tuple[LabelKey, LabelDecision | None]]:
+    """All decisions about labels after a step, in order, by image and label; None for `OPEN` ones."""
+    for details, when, name in connection.execute(f"SELECT details, decided_at, decided_by {_LATER}", (since,)):
+        one = _make(LabelDecision, details, decided_at=when, decided_by=name)
+        check_new_label(one.decision, one.new_label)
+        yield one.key, one if one.decision in DECISIONS else None
+
+
+def read_label_effects(connection: sqlite3.Connection, since: int) -> Iterator[tuple[LabelKey, str, str | None]]:
+    """(image and label, decision, new label) of all decisions about labels after a step, in order."""
+    for sha256, label, decision, new_label in connection.execute(f"SELECT {_EFFECTS} {_LATER}", (since,)):
+        check_word(decision, (*DECISIONS, OPEN))
+        check_new_label(decision, new_label)
+        yield (sha256, label), decision, new_label
+
+
+def check_new_label(decision: str, new_label: object) -> None:
+    if decision == CHANGE and not isinstance(new_label, str):
+        raise TypeError("a changed label has no new one")
 
 
 def _make(kind: type[DecisionT], details: str, *, decided_at: str = "", decided_by: str | None = None) -> DecisionT:
@@ -194,17 +211,20 @@ def _make(kind: type[DecisionT], details: str, *, decided_at: str = "", decided_
     return kind(**values, decided_at=decided_at)
 
 
-LabelStates: TypeAlias = tuple[tuple[int, Mapping[LabelKey, LabelDecision]], ...]
+ValueT = TypeVar("ValueT")
+LabelStates: TypeAlias = tuple[tuple[int, Mapping[LabelKey, ValueT]], ...]
 """Last steps about labels at one or two moments, with the current decisions after each of them, in order."""
 
 
 def follow_labels(
-    connection: sqlite3.Connection, states: LabelStates = (), *, holding: Container[str] = DECISIONS
-) -> LabelStates:
+    connection: sqlite3.Connection,
+    states: LabelStates[ValueT],
+    read: Callable[[sqlite3.Connection, int], Iterable[tuple[LabelKey, ValueT | None]]],
+) -> LabelStates[ValueT]:
     """The decisions about labels after the last step, and before it; only steps after a known state are read.
 
-    An undo brings back the state before, unless it takes back more than was read at once. Only those `holding` are
-    listed.
+    An undo brings back the state before, unless it takes back more than was read at once. `read` returns the decisions
+    after a step, in order, with None for those that are not listed.
     """
     last = last_step(connection, "labels")
     steps = f"SELECT number FROM steps WHERE number IN ({', '.join(str(step) for step, _ in states)})"
@@ -214,12 +234,10 @@ def follow_labels(
     if step == last:
         return known
     now = dict(before)
-    for one in read_later_labels(connection, step):
-        if one.decision == CHANGE and not isinstance(one.new_label, str):
-            raise TypeError("a changed label has no new one")
-        now.pop(one.key, None)
-        if one.decision in holding:
-            now[one.key] = one
+    for key, value in read(connection, step):
+        now.pop(key, None)
+        if value is not None:
+            now[key] = value
     return known[-1], (last, now)
 
 

@@ -25,6 +25,7 @@ from index.labels.steps import (
     last_step,
     merge_steps,
     read_held,
+    read_label_decisions,
     read_steps,
 )
 from index.versions.annotations import decisions_file
@@ -44,7 +45,10 @@ class ReviewStore:
         self._database = Database(path, SCHEMA)
         self._lock = threading.Lock()
         self._held: dict[About, tuple[object, Any]] = {}
-        self._labels: tuple[object, LabelStates] = None, ()  # identity of the open file, and its label states
+        self._labels: tuple[object, LabelStates[LabelDecision]] = (
+            None,
+            (),
+        )  # identity of the open file, and its label states
 
     @classmethod
     def of_gallery(cls, gallery: Path) -> "ReviewStore":
@@ -129,7 +133,7 @@ class ReviewStore:
 
     def _follow_labels(self, connection: sqlite3.Connection) -> Mapping[LabelKey, LabelDecision]:
         opened, states = self._labels
-        states = follow_labels(connection, states if opened == self._database.opened else ())
+        states = follow_labels(connection, states if opened == self._database.opened else (), read_label_decisions)
         self._labels = self._database.opened, states
         return states[-1][1]
 

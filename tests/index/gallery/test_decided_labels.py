@@ -3,6 +3,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from index.gallery.export_vectors import read_blocks
 from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
 from index.labels.decisions import PRESENT, LabelDecision, Mark
-from index.labels.steps import read_later_labels
+from index.labels.steps import read_label_effects
 from index.progress import no_progress
 from index.public import evaluate
 from index.versions.annotations import decisions_file
@@ -195,12 +196,12 @@ def test_a_decision_reads_no_earlier_ones(built: Path, store: ReviewStore, monke
     decide(store, gallery, 1, "drop")
     gallery, read = gallery.read_decisions(), list[int]()
 
-    def count(connection: sqlite3.Connection, since: int) -> list[LabelDecision]:
-        found = read_later_labels(connection, since)
+    def count(connection: sqlite3.Connection, since: int) -> list[Any]:
+        found = list(read_label_effects(connection, since))
         read.append(len(found))
         return found
 
-    monkeypatch.setattr("index.labels.steps.read_later_labels", count)
+    monkeypatch.setattr("index.labels.decided_labels.read_label_effects", count)
     decide(store, gallery, 2, "drop")
     gallery = gallery.read_decisions()
     store.decide([Mark(gallery.image(3).sha256 or "", "split", "test")])
