@@ -118,13 +118,19 @@ def find_label_errors(
 
 
 def second_pass(
-    features: Floats, labels: Labels, *, count: int, groups: Ids | None = None, p_right: Doubles | None = None
+    features: Floats,
+    labels: Labels,
+    *,
+    count: int,
+    groups: Ids | None = None,
+    p_right: Doubles | None = None,
+    progress: Progress = no_progress,
 ) -> "TwoPasses":
     """Both classifiers after the second pass; `find_label_errors` describes the arguments.
 
     In the first pass rows of label y weigh n_y^`BALANCE` together; in the second by the probability that each is right.
     """
-    passes = TwoPasses(features, labels, count=count, groups=groups, p_right=p_right)
+    passes = TwoPasses(features, labels, count=count, groups=groups, p_right=p_right, progress=progress)
     if len(labels) * count <= MOST_VALUES and count <= MOST_LABELS:
         first, _ = estimate_p_error(passes.hold(passes.blocks()), labels)
     else:

@@ -12,6 +12,7 @@ from index.arrays import Floats, Ids, Labels, Mask
 from index.labels.label_errors import apply_decisions_to_p_error, second_pass
 from index.labels.noise_model import MOST_VALUES, LabelPrior, NoiseModel, fit_frequency_model
 from index.labels.simulated_noise import ErrorCalibration, LabelScores, estimate_p_error, score_labels
+from index.progress import Progress, no_progress
 from training.losses.interface import read_columns
 
 KEPT = 64
@@ -183,7 +184,13 @@ def confidences_of_module(module: ConfidenceModule, features: Tensor, labels: Te
 
 
 def estimate_posteriors(
-    features: Tensor, labels: Tensor, *, class_count: int, groups: Tensor | None, prior: LabelPrior | None = None
+    features: Tensor,
+    labels: Tensor,
+    *,
+    class_count: int,
+    groups: Tensor | None,
+    prior: LabelPrior | None = None,
+    progress: Progress = no_progress,
 ) -> LabelConfidences:
     """Posteriors of the true class, given the label and the confidences of the label-error detection's two passes.
 
@@ -203,7 +210,8 @@ def estimate_posteriors(
         one_hot = nn.functional.one_hot(labels, class_count).float()
         return LabelConfidences.of(one_hot, labels, class_count=class_count, noise=NO_NOISE, noise_rate=0.0)
     p_right = None if prior is None else prior.p_right
-    passes = second_pass(features.float().cpu().numpy(), given, count=class_count, groups=own_groups, p_right=p_right)
+    source = features.float().cpu().numpy()
+    passes = second_pass(source, given, count=class_count, groups=own_groups, p_right=p_right, progress=progress)
     fitted = np.flatnonzero(known)
     if fit_in_memory(count, class_count) and class_count <= _MOST_TRANSITIONS:
         found = passes.hold(passes.blocks())

@@ -10,7 +10,7 @@ from index.progress import Progress
 from training.run.phases import FINETUNING, EpochReport, Watcher
 from training.run.report_text import summarize_holdout
 
-_UNITS = {"holdout": "steps", "choosing a precision": "measurement"}
+_UNITS = {"holdout": "steps", "label posteriors": "steps", "choosing a precision": "measurement"}
 """Unit of the stages that do not count images."""
 
 

@@ -34,6 +34,7 @@ MANY_CLASSES, FEW_FOLDS = 25, 3
 FEWEST_CLASSES = 4  # two to search, and two to train on
 IMAGE_SHARE, MIN_CLASS_IMAGES = 0.2, 3
 FINETUNING_LEAST_CLASSES, FINETUNING_SHARE = 20, 0.1  # held out of fine-tuning: at least two classes
+_STEPS = 1000  # of a fold, for the progress
 FINETUNING_MOST = 0.2  # greatest share of images that are held out of fine-tuning: small sets need the others
 
 
@@ -208,11 +209,10 @@ def evaluate_holdout(
     l2_sp_recall, chosen = dict[float, float](), config.head.l2_sp
     weights: Sequence[float] = L2_SP_WEIGHTS if chosen is None else [chosen]
     has_many = len(np.unique(data.labels)) >= MANY_CLASSES
-    steps = len(weights)  # steps of a fold: the first fold of many classes takes the longest
-    for number, split in enumerate(splits):
+    for number, split in enumerate(splits):  # the first fold of many classes takes the longest
 
-        def tell(done: int, count: int, before: int = steps * number) -> None:
-            progress(before + steps * done // count, steps * len(splits))
+        def tell(done: int, count: int, before: int = _STEPS * number) -> None:
+            progress(before + _STEPS * done // count, _STEPS * len(splits))
 
         searched = plan_fold_searches(data, split, posteriors=posteriors)
         heads: Mapping[str, Head] = {}
@@ -253,7 +253,13 @@ def fit_heads(
     count, confidences = int(images.labels.max()) + 1, None
     if config.needs_confidences:
         confidences = estimate_confidences(
-            features, given, class_count=count, config=config, context=context, groups=copies
+            features,
+            given,
+            class_count=count,
+            config=config,
+            context=context,
+            groups=copies,
+            progress=lambda done, all_: progress(done, all_ * (1 + len(plans))),
         )
     trusted = choose_rows(confidences, config=config)
     width = count_directions(images.features if trusted is None else images.features[trusted.numpy()])
@@ -264,7 +270,7 @@ def fit_heads(
         own = replace(plan, width=min(width, plan.width)) if config.head.init == "wccn" else plan
         training = HeadTraining(features, given, count, config, own, context, confidences, rows=trusted)
         heads[_name_l2_sp(plan.l2_sp)] = training.train().cpu()
-        progress(len(heads), len(plans))
+        progress(1 + len(heads), 1 + len(plans))
     if not rivals:
         return heads
     weights = known_weights(confidences, config=config)

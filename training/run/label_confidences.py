@@ -4,12 +4,14 @@ import math
 import time
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from index.arrays import Floats
 from index.labels.noise_model import LabelPrior
+from index.progress import Progress, no_progress
 from training.confidence.confidences import (
     ConfidenceModule,
     LabelConfidences,
@@ -38,6 +40,7 @@ def estimate_run_confidences(job: TrainingJob, training: TrainingSet) -> LabelCo
             context=job.context("confidence"),
             groups=torch.from_numpy(training.copies).to(job.machine.device) if leaves_out else None,
             prior=training.prior,
+            progress=partial(job.watcher.on_images, "label posteriors"),
         )
 
         def list_suggestions() -> Iterator[list[object]]:
@@ -61,6 +64,7 @@ def estimate_confidences(
     context: PhaseContext,
     groups: Tensor | None = None,
     prior: LabelPrior | None = None,
+    progress: Progress = no_progress,
 ) -> LabelConfidences:
     """Confidences of N images in their (N,) given labels: of the module, or leave-one-out without checkpoint.
 
@@ -68,7 +72,9 @@ def estimate_confidences(
     the labels, too.
     """
     if config.head.confidences == "leave-one-out":
-        return estimate_posteriors(features, labels, class_count=class_count, groups=groups, prior=prior)
+        return estimate_posteriors(
+            features, labels, class_count=class_count, groups=groups, prior=prior, progress=progress
+        )
     module = fit_confidence(features, labels, class_count=class_count, config=config.head, context=context)
     return confidences_of_module(module, features, labels)
 
