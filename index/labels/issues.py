@@ -16,6 +16,7 @@ from index.vectors.exact import Nearest
 MIN_P_ERROR = 0.1  # least probability of a label error for the list
 LESS_PROBABLE = 0.003  # least one that is kept of labels that are not listed
 NEIGHBOURS = 3  # listed with the same label, and with others
+ISSUES_COMPARED = 30_000  # issues with nearest images, the most probable ones
 LOWER_BOUND = (
     "This is a lower bound: the model was trained with these labels, and label errors that it has learnt look right. "
     "`retrieval audit` of the training gives the estimate, or a gallery of the built-in model."

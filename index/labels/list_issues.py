@@ -9,6 +9,7 @@ import numpy as np
 from index.arrays import Floats, Ids, Labels, Mask, normalise_rows, rows_by_value
 from index.labels.decisions import CHANGE, KEEP
 from index.labels.issues import (
+    ISSUES_COMPARED,
     LESS_PROBABLE,
     MIN_P_ERROR,
     NEIGHBOURS,
@@ -31,8 +32,7 @@ from index.vectors.exact import search_labels
 
 logger = logging.getLogger(__name__)
 _MOST_PROPOSALS = 100_000  # the most probable ones, as many as one step decides
-_MOST_COMPARED = 10_000  # proposals with nearest images, the most probable ones
-_NEAREST = 30_000  # issues with nearest images, the most probable ones
+_PROPOSALS_COMPARED = 10_000  # proposals with nearest images, the most probable ones
 _AS_LONG = 90  # images that an image is compared with in the time of one confidence; a tenth of all are compared
 # Chosen on photos of 17 kinds of clothes, 81 groceries and the 10 classes of CIFAR-10 (MobileNetV2, features of
 # ImageNet): no class was split, and of 35 random pairs of classes that were given one label 22 were.
@@ -82,12 +82,12 @@ def list_label_issues(
     is_listed = (errors.p_error >= MIN_P_ERROR) | ((kinds.conflicting_duplicates | split) & is_open)
     order = np.lexsort((errors.own, -errors.p_error))  # ties: the least confident first
     rows = order[is_listed[order]]
-    compared = rows[:_NEAREST]
+    compared = rows[:ISSUES_COMPARED]
     nearest = search_labels(
         own.vectors, labels, k=NEIGHBOURS, asked=compared, groups=own.groups, progress=tell(detecting, 100)
     )
     items = make_issues(own, errors, compared, kinds=kinds, verdicts=verdicts, nearest=nearest)
-    items += make_issues(own, errors, rows[_NEAREST:], kinds=kinds, verdicts=verdicts)
+    items += make_issues(own, errors, rows[ISSUES_COMPARED:], kinds=kinds, verdicts=verdicts)
     items += _list_proposals(errors, own, loose)
     progress(total, total)
     is_decided = np.array([number in decided for number in own.ids.tolist()], dtype=bool)
@@ -110,7 +110,7 @@ def _list_proposals(errors: LabelErrors, images: CheckedImages, loose: CheckedIm
     order = np.argsort(-errors.p_proposed[:, 0], kind="stable")[:_MOST_PROPOSALS]
     if len(order) < len(loose.ids):
         logger.info("%d images without a label have no proposal until others are decided", len(loose.ids) - len(order))
-    compared, count = order[:_MOST_COMPARED], len(images.labels)
+    compared, count = order[:_PROPOSALS_COMPARED], len(images.labels)
     agreeing, disagreeing = search_labels(
         np.concatenate([images.vectors, loose.vectors[compared]]),
         np.concatenate([images.labels, errors.proposed[compared, 0]]),

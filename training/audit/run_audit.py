@@ -19,7 +19,15 @@ from index.errors import InputError, RunError
 from index.labels.decision_files import HEADER, can_be_named, encode_labels
 from index.labels.decisions import CHANGE, DROP, GIVEN, MAX_UNREVIEWED_P_RIGHT, P_RIGHT, SET_ASIDE
 from index.labels.issue_tables import COLUMNS, Cell, describe_row
-from index.labels.issues import NEIGHBOURS, CheckedImages, LabelIssue, LabelIssues, make_issues, rank_classes
+from index.labels.issues import (
+    ISSUES_COMPARED,
+    NEIGHBOURS,
+    CheckedImages,
+    LabelIssue,
+    LabelIssues,
+    make_issues,
+    rank_classes,
+)
 from index.labels.kinds import LIKELY_ERROR, IssueKinds, has_rare_class
 from index.labels.label_errors import LabelErrors, find_label_errors, pool_label_errors
 from index.labels.verdicts import AT_LEAST_RIGHT, ExpectedRight, compare_duplicates, expect_right, give_verdicts
@@ -67,7 +75,8 @@ def audit_labels(
     p_right = np.array(known, dtype=np.float64)  # None is NaN
     load = partial(_load_features, run, images, machine=machine)
     features = load(run.load_backbone(), progress=partial(progress, "features"))
-    duplicates = find_duplicates(features, labels, hashes=[image.sha256 for image in images])
+    hashes, comparing = [image.sha256 for image in images], partial(progress, "near-duplicates")
+    duplicates = find_duplicates(features, labels, hashes=hashes, progress=comparing)
     groups = duplicates.groups
     labelled = CheckedImages(features, labels, np.arange(len(images)), groups, p_right, tuple(names), groups)
     errors, features = _find_errors(run, labelled, load=load, progress=progress)
@@ -75,8 +84,14 @@ def audit_labels(
     verdicts, _ = give_verdicts(
         errors, labels, groups=groups, rare=kinds.rare_class, decided=p_right == 1, at_least_right=at_least_right
     )
-    nearest = search_labels(_embed(run, features), labels, k=NEIGHBOURS)
-    issues = make_issues(labelled, errors, labelled.ids, kinds=kinds, verdicts=verdicts, nearest=nearest)
+    order = np.argsort(-errors.p_error, kind="stable")
+    compared, searching = order[:ISSUES_COMPARED], partial(progress, "nearest images")
+    nearest = search_labels(_embed(run, features), labels, k=NEIGHBOURS, asked=compared, progress=searching)
+    issues = [
+        *make_issues(labelled, errors, compared, kinds=kinds, verdicts=verdicts, nearest=nearest),
+        *make_issues(labelled, errors, order[ISSUES_COMPARED:], kinds=kinds, verdicts=verdicts),
+    ]
+    issues.sort(key=lambda issue: issue.id)
     in_trouble = (errors.p_error >= LIKELY_ERROR) | kinds.conflicting_duplicates
     twins = [None if twin == NO_ID else twin for twin in duplicates.other_label.tolist()]
     items = tuple(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from index.arrays import NO_ID, Floats, Ids, connect_rows, normalise_rows, rows_by_value
+from index.progress import Progress, no_progress
 from index.vectors.exact import search_labels
 
 # Images, all pairs of which training multiplies: a minute or two on two cores. Of more, copies are files of the same
@@ -27,13 +28,15 @@ class Duplicates:
     groups: Ids
 
 
-def find_duplicates(features: Floats, labels: Ids, *, hashes: Sequence[str]) -> Duplicates:
+def find_duplicates(
+    features: Floats, labels: Ids, *, hashes: Sequence[str], progress: Progress = no_progress
+) -> Duplicates:
     """Nearest duplicates of every image, of its own and of another label, by (N, F) float32 features."""
     unit = normalise_rows(features)
     centred = normalise_rows(unit - unit.mean(axis=0, dtype=np.float64).astype(np.float32))
     contents = np.unique(np.array(hashes), return_inverse=True)[1]
     partners = []  # nearest image of the own and of another label that is close enough in both senses
-    for nearest in search_labels(centred, labels, k=1):
+    for nearest in search_labels(centred, labels, k=1, progress=progress):
         partner = nearest.rows[:, 0].copy()
         cosines = np.einsum("nf,nf->n", unit, unit[partner])
         is_duplicate = (cosines >= DUPLICATE_COSINE) & (nearest.cosines[:, 0] >= DUPLICATE_CENTRED_COSINE)
