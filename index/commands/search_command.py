@@ -146,12 +146,6 @@ def _warn_of_gone(gallery: Gallery, hits: Sequence[Hit], *, folder: Path) -> Non
 )
 @where_option("Only results that fulfil this.")
 @click.option(
-    "--rerank",
-    is_flag=True,
-    help="Rank the first 100 results again by the neighbours that they share with the query, so that a long list has "
-    "more of the same kind. The first result stays. It takes 100 more searches.",
-)
-@click.option(
     "--group-by",
     metavar="COLUMN|folder",
     help="Only the best of the images with one value of this column (or label), or in one folder, is a result.",

@@ -5,7 +5,6 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from index.gallery.ranking import POOL
 from index.gallery.sampling import How
 from index.labels.kinds import IssueKind
 from retrieval_app.insights.answer import Answer, Body
@@ -45,10 +44,6 @@ def _describe_names(names: Sequence[str]) -> Any:
 IncludeText = Annotated[str, _describe_names(get_args(Include))]
 ImageIncludeText = Annotated[str, _describe_names(ROW_FIELDS)]
 _WHERE = "a condition on label, tag, path, source, measures and metadata: shop = 'a.example' AND price < 20"
-_RERANK = (
-    f"rank the first {POOL} results again by the neighbours that they share with the query; the first one stays, and "
-    "scores do not fall any more"
-)
 _TEXT = "words, each of which must be in the path, the label, the metadata or, for visitors who may see it, the source"
 
 
@@ -104,7 +99,6 @@ class Ranking(BaseModel):
         description="show images with the same value of this metadata column, of `label`, or in one `folder`, under "
         "the best of them; k counts groups",
     )
-    rerank: bool = Field(default=False, description=_RERANK)
     by: By = Field(default="semantic", description=_BY)
 
 

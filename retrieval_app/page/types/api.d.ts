@@ -2803,12 +2803,6 @@ export interface components {
              */
             group_by?: string | null;
             /**
-             * Rerank
-             * @description rank the first 100 results again by the neighbours that they share with the query; the first one stays, and scores do not fall any more
-             * @default false
-             */
-            rerank?: boolean;
-            /**
              * By
              * @description `semantic` finds similar content; `copy` finds copies (cropped, turned, recoloured, saved again), where the gallery's model has that output
              * @default semantic
@@ -3187,8 +3181,6 @@ export interface operations {
                 collapse_duplicates?: boolean;
                 /** @description show images with the same value of this metadata column, of `label`, or in one `folder`, under the best of them; k counts groups */
                 group_by?: string | null;
-                /** @description rank the first 100 results again by the neighbours that they share with the query; the first one stays, and scores do not fall any more */
-                rerank?: boolean;
                 /** @description `semantic` finds similar content; `copy` finds copies (cropped, turned, recoloured, saved again), where the gallery's model has that output */
                 by?: "semantic" | "copy";
                 /** @description fields of each image besides its id, with commas between */
