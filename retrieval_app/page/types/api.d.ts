@@ -717,26 +717,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/duplicates/file": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Download the decisions about duplicates as CSV: path as in the label file, keep or drop, group
-         * @description Download the decisions about duplicates as CSV: path as in the label file, keep or drop, group.
-         */
-        get: operations["get_duplicate_file"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/v1/duplicates/apply": {
         parameters: {
             query?: never;
@@ -4218,29 +4198,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Undone"];
-                };
-            };
-        };
-    };
-    get_duplicate_file: {
-        parameters: {
-            query?: {
-                /** @description those of the machine, or within the sources; absolute ones where the visitor may see them */
-                paths?: ("absolute" | "relative") | null;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description a table */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "text/csv": string;
                 };
             };
         };
