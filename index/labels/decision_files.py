@@ -95,7 +95,7 @@ def _read_table(file: Path, *, of_page: bool) -> Iterator[_Row]:
         raise InputError(f"expected a CSV: {error}", at=file) from error
 
 
-def _read_rows(rows: csv.DictReader[str], shown: str, *, of_page: bool) -> Iterator[_Row]:
+def _read_rows(rows: "csv.DictReader[str]", shown: str, *, of_page: bool) -> Iterator[_Row]:
     columns = set(rows.fieldnames or ())
     if "label" not in columns or not columns & {"path", "sha256"} or (of_page and "decision" not in columns):
         also = "decision" if of_page else "perhaps new_label"
