@@ -10,7 +10,7 @@ import click
 
 from index.commands.console import PATH, emit, output_options, progress_bars, refuse_unused, where_option
 from index.text import printable_path
-from retrieval_app.dataset_export.public import GROUP, IMAGE, KINDS, DatasetReport, export_dataset
+from retrieval_app.dataset_export.public import GROUP, IMAGE, DatasetReport, export_dataset
 
 if TYPE_CHECKING:
     from retrieval_app.dataset_export.crops import CropReport
@@ -25,22 +25,13 @@ def dataset() -> None:
     \b
     Examples:
       retrieval dataset crop instances_train.json --images train --out crops
-      retrieval dataset export gallery --as imagefolder --out dataset
-      retrieval dataset export gallery --as parquet --out dataset --split 80/10/10
-      retrieval dataset export gallery --as webdataset --out dataset --where "label IS NOT NULL"
+      retrieval dataset export gallery --out dataset
+      retrieval dataset export gallery --out dataset --split 80/10/10
     """
 
 
 @dataset.command()
 @click.argument("gallery", type=PATH)
-@click.option(
-    "--as",
-    "kind",
-    type=click.Choice(KINDS),
-    default=KINDS[0],
-    show_default=True,
-    help="What is written; imagefolder and parquet need the extra 'parquet'.",
-)
 @click.option("--out", type=PATH, required=True, metavar="FOLDER", help="Folder to write; a new or an empty one.")
 @where_option("Export only the images for which this is true.")
 @click.option(
@@ -62,15 +53,16 @@ def dataset() -> None:
 def export(context: click.Context, /, *, gallery: Path, out: Path, as_json: bool, **options: Any) -> None:
     """Write the images of GALLERY to FOLDER, with labels as decided, without dropped images.
 
-    Tags, the split and metadata become columns. Images are never changed: an image folder has hard links to
-    the files where possible, else copies. FOLDER appears when it is complete. Exits with 1 if images are left out
-    because they cannot be read, or are not the indexed ones any more; manifest.json lists them.
+    Each label is a folder. Tags, the split and metadata become columns of metadata.parquet, which needs the extra
+    'parquet'. Images are never changed: they are hard links to the files where possible, else copies. FOLDER appears
+    when it is complete. Exits with 1 if images are left out because they cannot be read, or are not the indexed ones
+    any more; manifest.json lists them.
 
     \b
     Examples:
       retrieval dataset export gallery --out dataset
-      retrieval dataset export gallery --as parquet --out dataset --split 80/10/10
-      retrieval dataset export gallery --as webdataset --out dataset --where "tag = 'checked'"
+      retrieval dataset export gallery --out dataset --split 80/10/10
+      retrieval dataset export gallery --out dataset --where "tag = 'checked'"
     """
     if options["split"] is None:
         refuse_unused(context, "by", "seed", needs="--split")
