@@ -8,7 +8,7 @@ from typing import Any
 
 from index.catalog.rows import SPLIT, CatalogRow
 from index.durable import link_file
-from index.images.decode import FIRST_BYTES, find_format
+from index.images.decode import FIRST_BYTES, suffix_of
 from index.images.image_files import IMAGE_SUFFIXES
 from index.markers import EXPORT_CARD, EXPORT_MARK
 from index.sources.table_rows import import_pyarrow
@@ -18,7 +18,6 @@ from retrieval_app.dataset_export.safe_names import SafeNames
 
 UNLABELLED = "unlabelled"
 _METADATA_ROWS = 10_000
-_SUFFIXES = {"JPEG": ".jpg", "TIFF": ".tif"}
 Write = Callable[[CatalogRow, Mapping[str, Any], bytes | Path], bool]
 """Writes an image with its columns; whether it became a hard link."""
 
@@ -130,8 +129,5 @@ def find_suffix(row: CatalogRow, content: bytes | Path) -> str:
         return own
     if isinstance(content, Path):
         with content.open("rb") as file:
-            start = file.read(FIRST_BYTES)
-    else:
-        start = content[:FIRST_BYTES]
-    kind = find_format(start) or "bin"
-    return _SUFFIXES.get(kind, f".{kind.lower()}")
+            content = file.read(FIRST_BYTES)
+    return f".{suffix_of(content)}"

@@ -162,11 +162,9 @@ EDITS: Sequence[tuple[float, Edit]] = (
 """(how often, edit), in the order in which they are done."""
 
 
-def draw_copy(
-    image: Image.Image, generator: np.random.Generator, *, edits: Sequence[tuple[float, Edit]] = EDITS
-) -> Image.Image:
+def draw_copy(image: Image.Image, generator: np.random.Generator) -> Image.Image:
     """A copy by some of the edits, of any size; sometimes without edits."""
-    for share, edit in edits:
+    for share, edit in EDITS:
         if generator.random() < share:
             image = edit(image, generator)
     return image
