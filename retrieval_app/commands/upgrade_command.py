@@ -6,7 +6,7 @@ import os
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs
 
 import click
@@ -27,9 +27,6 @@ from index.commands.index_group import describe_repair
 from index.errors import InputError
 from index.text import printable_path, valid_text
 from index.writing.build_config import BuildConfig
-
-if TYPE_CHECKING:
-    from index.model.contract import ModelContract
 
 _NICE = 10  # so that a server on this machine goes first
 
@@ -97,18 +94,6 @@ def _go_back(gallery: Path, *, as_json: bool) -> None:
     emit(asdict(report), as_json=as_json, text=describe_repair(report, gallery=gallery))
 
 
-def _list_lost(before: ModelContract | None, after: ModelContract | None) -> list[str]:
-    """What only the former model can."""
-    lost = []
-    if before is not None and before.text is not None and (after is None or after.text is None):
-        lost.append("the former model has a text tower; words are searched without one")
-    if before is not None and before.copy_dim and not (after is not None and after.copy_dim):
-        lost.append(
-            "the former model has an output for copies; searches by copy and copies as near-duplicates need one"
-        )
-    return lost
-
-
 def _list_notes(gallery: Path) -> list[str]:
     """What was chosen for the former model, or what only that one can."""
     from index.catalog.rows import CLUSTERS_SETTING
@@ -121,7 +106,12 @@ def _list_notes(gallery: Path) -> list[str]:
     notes, opened = list[str](), Gallery.open(gallery)
     former, after = former_version(gallery, current=opened.version), opened.embedder.contract
     before = None if former is None else find_contract(versions_folder(gallery) / former / MODEL_NAME)
-    notes += _list_lost(before, after)
+    if before is not None and before.text is not None and (after is None or after.text is None):
+        notes.append("the former model has a text tower; words are searched without one")
+    if before is not None and before.copy_dim and not (after is not None and after.copy_dim):
+        notes.append(
+            "the former model has an output for copies; searches by copy and copies as near-duplicates need one"
+        )
     with opened.catalog() as catalog:
         threshold, near = catalog.setting("min_similarity"), catalog.setting("dedup") == "near"
         if near and threshold not in (None, "null"):

@@ -1,7 +1,6 @@
 """Report of a comparison: candidates evaluated on the same queries, as JSON, table of queries, and text."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -23,21 +22,13 @@ _SEED = 0  # of the resampling
 _FEWEST_DIFFERENT = 6  # queries or groups: fewer would all favour one side by chance in 1 of 32 cases
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Candidates on the same images; `queries` are the (Q,) rows of images that have another one of their label."""
-
-    images: Images
-    candidates: Sequence[Candidate]
-    queries: Ids
-    evaluations: Sequence[Evaluation]
-    report: dict[str, Any]
-
-
 def evaluate_candidates(
     images: Images, candidates: Sequence[Candidate], *, ks: Sequence[int], progress: Progress = no_progress
-) -> Comparison:
-    """Evaluate all candidates on the same images, grouped as the first candidate's vectors tell."""
+) -> tuple[dict[str, Any], Ids, list[Evaluation]]:
+    """Evaluate all candidates on the same images, grouped as the first candidate's vectors tell.
+
+    The report, the (Q,) int64 rows of the queries, which have another image of their label, and an evaluation each.
+    """
     labels, sources = [item.label for item in images.items], images.group_sources()
     groups: Groups | None = None
     evaluations = list[Evaluation]()
@@ -69,7 +60,7 @@ def evaluate_candidates(
         "intervals_over": "queries" if clusters is None else "groups",
         "groups": found_groups,
     }
-    return Comparison(images, candidates, queries, evaluations, report)
+    return report, queries, evaluations
 
 
 def _describe(candidate: Candidate, evaluation: Evaluation, clusters: Ids | None) -> dict[str, Any]:
@@ -121,14 +112,15 @@ def _compare(first: Evaluation, second: Evaluation, clusters: Ids | None) -> dic
     }
 
 
-def write_query_table(comparison: Comparison, path: Path) -> None:
+def write_query_table(
+    path: Path, images: Images, queries: Ids, candidates: Sequence[Candidate], evaluations: Sequence[Evaluation]
+) -> None:
     """Write the table of queries: for each candidate, whether its first hit is right (1 or 0), and its MAP@R."""
-    images, scores = comparison.images, [one.scores for one in comparison.evaluations]
-    names = [guard_cell(valid_text(one.name)) for one in comparison.candidates]
+    names, scores = [guard_cell(valid_text(one.name)) for one in candidates], [one.scores for one in evaluations]
     header = [*TABLE_START, *(f"{what} {name}" for name in names for what in ("right", "map_at_r"))]
 
     def list_rows() -> Iterator[list[object]]:
-        for query, row in enumerate(comparison.queries.tolist()):
+        for query, row in enumerate(queries.tolist()):
             item = images.items[row]
             cells: list[object] = [guard_cell(item.path), guard_cell(item.label or ""), images.places[row].sha256]
             for one in scores:

@@ -84,12 +84,11 @@ def compare(
 
     found = read_images(source, labels_file=labels_file, progress=partial(progress, "Reading"))
     found = embed_candidates(chosen, found, cache=folder, workers=workers or usable_cores(), progress=progress)
-    comparison = evaluate_candidates(found, chosen, ks=ks, progress=partial(progress, "Scoring"))
+    report, queries, evaluations = evaluate_candidates(found, chosen, ks=ks, progress=partial(progress, "Scoring"))
     out.mkdir(parents=True, exist_ok=True)
     table = out / TABLE_NAME
-    comparison.report.update(seconds=time.perf_counter() - started, files=[str(table)])
-    write_query_table(comparison, table)
-    return comparison.report
+    write_query_table(table, found, queries, chosen, evaluations)
+    return {**report, "seconds": time.perf_counter() - started, "files": [str(table)]}
 
 
 def _check_folders(out: Path, cache: Path, *, source: str) -> None:
