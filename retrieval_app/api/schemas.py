@@ -5,7 +5,6 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from index.gallery.sampling import How
 from index.labels.kinds import IssueKind
 from retrieval_app.insights.answer import Answer, Body
 from retrieval_app.review.exports import MAX_ROWS, MAX_ZIP_IMAGES
@@ -207,21 +206,11 @@ class LabelSetting(ImageChoice):
     label: LabelText | None
 
 
-class Sample(Body):
-    """Some of the images: typical ones of each label, ones that differ most, or random ones."""
-
-    how: How
-    count: int | None = Field(default=None, ge=1, le=MAX_STEP_DECISIONS, description="of all labels together")
-    per_label: int | None = Field(default=None, ge=1, le=MAX_STEP_DECISIONS, description="of each label at most")
-    seed: int = Field(default=0, ge=0, le=MAX_ID, description="of random ones")
-
-
 class Tagging(ImageChoice):
     """A tag that images get or lose."""
 
     tag: LabelText
     action: Literal["add", "remove"] = "add"
-    sample: Sample | None = None
 
 
 class SaveSearch(Body):

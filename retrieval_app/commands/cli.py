@@ -28,7 +28,7 @@ GROUPS = {
     "Labels and quality": {
         "audit": (f"{_HERE}.report_commands", "List the training images whose label looks wrong."),
         "labels": (f"{_HERE}.labels_command", "List and export label issues, set labels, import decisions."),
-        "tags": (f"{_HERE}.tags_command", "Tag images, also samples of them."),
+        "tags": (f"{_HERE}.tags_command", "Tag images."),
         "dataset": (f"{_HERE}.dataset_command", "Write a gallery as a data set for training."),
         "evaluate": ("index.commands.evaluate_command", "Measure Recall@K and MAP@R of a gallery or a model."),
         "compare": (f"{_HERE}.report_commands", "Compare models on the same labelled images."),

@@ -599,8 +599,8 @@ export interface paths {
         get: operations["list_tags"];
         put?: never;
         /**
-         * Give images, or a sample of them, a tag or take it away, in one step, which `/v1/tags/undo` takes back
-         * @description Give images, or a sample of them, a tag or take it away, in one step, which `/v1/tags/undo` takes back.
+         * Give images a tag or take it away, in one step, which `/v1/tags/undo` takes back
+         * @description Give images a tag or take it away, in one step, which `/v1/tags/undo` takes back.
          */
         post: operations["change_tag"];
         delete?: never;
@@ -2566,33 +2566,6 @@ export interface components {
             ];
         };
         /**
-         * Sample
-         * @description Some of the images: typical ones of each label, ones that differ most, or random ones.
-         */
-        Sample: {
-            /**
-             * How
-             * @enum {string}
-             */
-            how: "diverse" | "typical" | "random";
-            /**
-             * Count
-             * @description of all labels together
-             */
-            count?: number | null;
-            /**
-             * Per Label
-             * @description of each label at most
-             */
-            per_label?: number | null;
-            /**
-             * Seed
-             * @description of random ones
-             * @default 0
-             */
-            seed?: number;
-        };
-        /**
          * SampleRequest
          * @description Goal of a sample; the last sample continues unless `new`.
          */
@@ -2923,7 +2896,6 @@ export interface components {
              * @enum {string}
              */
             action?: "add" | "remove";
-            sample?: components["schemas"]["Sample"] | null;
         };
         /**
          * TextQuery
@@ -3097,7 +3069,6 @@ export type ProblemList = components['schemas']['ProblemList'];
 export type QualityReport = components['schemas']['QualityReport'];
 export type Readiness = components['schemas']['Readiness'];
 export type RecallEntry = components['schemas']['RecallEntry'];
-export type Sample = components['schemas']['Sample'];
 export type SampleRequest = components['schemas']['SampleRequest'];
 export type SaveSearch = components['schemas']['SaveSearch'];
 export type ScoreHistogram = components['schemas']['ScoreHistogram'];
