@@ -1,4 +1,4 @@
-"""Near-duplicates in results, which image stands for them; and results ranked again by shared neighbours."""
+"""Near-duplicates in results, and which image stands for them."""
 
 import asyncio
 import shutil

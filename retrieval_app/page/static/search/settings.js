@@ -1,4 +1,4 @@
-// How a ranking is made and shown: by what, the lowest score, groups collapsed, ranked again by shared neighbours, how many at a time.
+// How a ranking is made and shown: by what, the lowest score, groups collapsed, how many at a time.
 
 import {make, percent} from '../core/dom.js';
 import {withGallery} from '../core/api.js';
