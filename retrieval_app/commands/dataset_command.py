@@ -23,6 +23,7 @@ def dataset() -> None:
     Examples:
       retrieval dataset export gallery --out dataset
       retrieval dataset export gallery --out dataset --split 80/10/10
+      retrieval dataset export gallery --out dataset --where "label IS NOT NULL"
     """
 
 
