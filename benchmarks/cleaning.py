@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         model = [options.model] if options.model else []
         run_retrieval("index", "build", *model, work / "photos" / "photos.csv", "--out", work / "gallery")
         person = clean(work / "gallery", photos)
-        run_retrieval("dataset", "export", work / "gallery", "--as", "parquet", "--out", work / "dataset")
+        run_retrieval("dataset", "export", work / "gallery", "--out", work / "dataset")
         gallery = Gallery.open(work / "gallery")
         before = judge(photos, {photo.path: (photo.label or None, photo.split) for photo in photos}, gallery)
         made = read_dataset(work)
@@ -265,7 +265,7 @@ def drop_problems(person: Person) -> None:
 def mend_duplicates(person: Person) -> None:
     """Drop the photos of the training part that are nearly those for tests; keep the largest of near-duplicates."""
     panel = person.open_view("Duplicates")
-    panel.get_by_role("button", name="Download list").wait_for()
+    panel.get_by_label("Labels differ").wait_for()
     person.see("leaks?:")
     person.click(panel.get_by_role("button", name="Apply…").first)
     person.confirm("Apply")
@@ -349,7 +349,7 @@ def read_dataset(work: Path) -> dict[str, tuple[str | None, str]]:
     columns = ["original_path", "label", "split"]
     rows = [
         row
-        for file in (work / "dataset" / "data").iterdir()
+        for file in (work / "dataset").rglob("metadata.parquet")
         for row in parquet.read_table(file, columns=columns).to_pylist()
     ]
     return {row["original_path"]: (row["label"], row["split"]) for row in rows}

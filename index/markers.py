@@ -27,8 +27,6 @@ BESIDE = "-gallery"
 _GALLERYS_OWN = {GALLERY_MARK, LOCK_NAME, "CURRENT", "versions", "building", "upgrade", "shards", "insights"} | {
     "annotations"
 }
-CROPS_MARK = "crops.json"  # of `retrieval dataset crop`
-_CROPS_KEYS = {"annotations", "images", "margin"}
 EXPORT_MARK, EXPORT_CARD = "manifest.json", "README.md"
 _EXPORTS_OWN = {EXPORT_MARK, EXPORT_CARD}  # of `retrieval dataset export`
 _IDENTITY = re.compile(r"[0-9a-f]{32}")
@@ -84,8 +82,6 @@ def leave_out_own(folder: str, names: Sequence[str]) -> list[str]:
     """The names in a folder without a lock, a gallery's own files, and those beside an exported dataset."""
     if GALLERY_MARK in names and read_mark(Path(folder)) is not None:
         return [name for name in names if name not in _GALLERYS_OWN]
-    if CROPS_MARK in names and (read_object(Path(folder, CROPS_MARK)) or {}).keys() == _CROPS_KEYS:
-        return [name for name in names if name != CROPS_MARK]
     if EXPORT_MARK in names and (read_object(Path(folder, EXPORT_MARK)) or {}).keys() >= {"gallery", "left_out"}:
         return [name for name in names if name not in _EXPORTS_OWN]
     return [name for name in names if not is_empty_lock(Path(folder), name)]

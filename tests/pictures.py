@@ -177,10 +177,9 @@ def check_sample(visit: Visit, truth: Mapping[int, Photo]) -> None:
 
 
 def make_demo(browser: Browser, work: Path) -> None:
-    """Of `retrieval demo`: its audit, a comparison, the Gradio app, and neighbours before and after training."""
-    demo, compared = work / "demo-out", work / "comparison"
+    """Of `retrieval demo`: its audit, the Gradio app, and neighbours before and after training."""
+    demo = work / "demo-out"
     run_retrieval("demo", "--out", demo, "--no-serve")
-    run_retrieval("compare", demo / "photos/unseen", "builtin", f"trained={demo / 'run'}", "--out", compared)
     photos = sorted((demo / "photos/new").glob("*/*.jpg"))
     with visiting(browser, demo / "gallery", command="gradio") as visit:
         page = visit.page
@@ -191,9 +190,8 @@ def make_demo(browser: Browser, work: Path) -> None:
         page.get_by_text("most similar to the photo").wait_for(timeout=READY_MS)
         save(shoot(visit), "gradio-app.jpg")
         page.set_viewport_size(DESKTOP)
-        for document in (demo / "run/audit/audit.html", compared / "compare.html"):
-            page.goto(document.as_uri())
-            save(shoot(visit), f"{document.stem}-page.jpg")
+        page.goto((demo / "run/audit/audit.html").as_uri())
+        save(shoot(visit), "audit-page.jpg")
         visit.requests.clear()
     save(draw_neighbours(demo, photos), "before-after.jpg")
 

@@ -103,7 +103,7 @@ def _list_steps(out: Path, photos: Path, model: Path) -> list[tuple[str, Step]]:
         ("index cluster", ("index", "cluster", gallery)),
         ("labels set", ("labels", "set", gallery, "--where", SET_WHERE, "--label", "animal")),
         ("labels set --take-back", ("labels", "set", gallery, "--where", SET_WHERE, "--take-back")),
-        ("dataset export", ("dataset", "export", gallery, "--as", "imagefolder", "--out", out / "dataset")),
+        ("dataset export", ("dataset", "export", gallery, "--out", out / "dataset")),
         ("backup", ("backup", gallery, "--out", out / "backup.zip", "--overwrite")),
         ("train --frozen", ("train", gallery, "--frozen", "--backbone", model, "--out", run)),
         ("audit", ("audit", run)),

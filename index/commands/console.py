@@ -20,7 +20,6 @@ from index.config_fields import Config, make_config
 from index.errors import InputError
 from index.limits import WRITER_WAIT_S
 from index.model.backends.backend import AUTO, NAMES, USUAL_BACKEND, VARIABLE
-from index.outputs import COPY, SEMANTIC
 from index.progress import Progress
 
 if TYPE_CHECKING:
@@ -129,17 +128,6 @@ def where_option(use: str, *, name: str = "--where") -> Callable[[Command], Comm
         "For example: \"label IN ('shoes', 'hats') AND price < 20\""
     )
     return click.option(name, multiple=True, callback=_parse_where, metavar="FILTER", help=f"{use} {language}")
-
-
-def by_option(use: str) -> Callable[[Command], Command]:
-    """Add `--by`, the kind of similarity; its help begins with `use`."""
-    return click.option(
-        "--by",
-        type=click.Choice((SEMANTIC, COPY)),
-        default=SEMANTIC,
-        show_default=True,
-        help=f"{use} The second needs a model with a copy-detection output.",
-    )
 
 
 def config_options(

@@ -19,7 +19,6 @@ from index.commands.console import (
     PATH,
     GroupedCommand,
     backend_option,
-    by_option,
     emit,
     help_all_option,
     output_options,
@@ -29,7 +28,7 @@ from index.commands.console import (
 )
 from index.commands.images_or_gallery import ensure_gallery
 from index.errors import InputError
-from index.outputs import COPY
+from index.outputs import COPY, SEMANTIC
 from index.progress import no_progress
 from index.public import open_gallery
 from index.text import align, printable_path, valid_text
@@ -146,17 +145,18 @@ def _warn_of_gone(gallery: Gallery, hits: Sequence[Hit], *, folder: Path) -> Non
 )
 @where_option("Only results that fulfil this.")
 @click.option(
-    "--rerank",
-    is_flag=True,
-    help="Rank the first 100 results again by the neighbours that they share with the query, so that a long list has "
-    "more of the same kind. The first result stays. It takes 100 more searches.",
-)
-@click.option(
     "--group-by",
     metavar="COLUMN|folder",
     help="Only the best of the images with one value of this column (or label), or in one folder, is a result.",
 )
-@by_option("Find similar content, or copies of the image: cropped, turned, recoloured, saved again.")
+@click.option(
+    "--by",
+    type=click.Choice((SEMANTIC, COPY)),
+    default=SEMANTIC,
+    show_default=True,
+    help="Find similar content, or copies of the image: cropped, turned, recoloured, saved again. The second needs a "
+    "model with a copy-detection output.",
+)
 @click.option("--out", type=PATH, metavar="FILE", help="Write the results to this .csv file, one row each.")
 @click.option("--strict", is_flag=True, help="Exit with 1 if any query could not be used, not only if none could.")
 @backend_option

@@ -259,7 +259,6 @@ class Gallery:
         min_score: float | None = None,
         exclude_id: int | None = None,
         where: Condition | str | None = None,
-        rerank: bool = False,
         group_by: str | None = None,
     ) -> list[Hit]:
         """The k members most similar to the query, best first; ties go to the smaller id.
@@ -270,7 +269,6 @@ class Gallery:
             k: results at most; None, with `min_score`: all that are similar enough, found exactly.
             exclude_id: a member that is not returned.
             where: a filter, such as `"label = 'shoes' AND price < 20"`.
-            rerank: rank the first hundred again by shared neighbours; scores then do not fall any more.
             group_by: a metadata column, `label` or `folder`: of the images with one value only the best is a hit, which
                 has the others as `duplicates`; k counts groups, and images without a value stay alone.
         """
@@ -283,9 +281,7 @@ class Gallery:
         if exclude_id is not None and not (isinstance(exclude_id, int | np.integer) and abs(exclude_id) < 1 << 63):
             raise InputError(f"exclude_id must be the id of a member, got {exclude_id!r}")
         excluded = frozenset(() if exclude_id is None else (int(exclude_id),))
-        options = SearchOptions(
-            k=k, min_score=min_score, exclude_ids=excluded, rerank=rerank, group_by=group_by, words=words
-        )
+        options = SearchOptions(k=k, min_score=min_score, exclude_ids=excluded, group_by=group_by, words=words)
         return answer(self, vector[None], [options], where=where)[0]
 
     def search_many(self, vectors: Vectors, *, where: Condition | None = None, **options: Any) -> list[list[Hit]]:

@@ -1,16 +1,15 @@
-"""Ranking of members, for library, command line and server: lowest score, re-ranking, near-duplicates, offset."""
+"""Ranking of members, for library, command line and server: lowest score, near-duplicates, offset."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from index.arrays import NO_ID, Doubles, Floats, Ids, Vectors
+from index.arrays import NO_ID, Floats, Ids, Vectors
 from index.catalog.rows import CatalogRow
 from index.errors import InputError
 from index.filters.condition import Condition
@@ -23,10 +22,6 @@ if TYPE_CHECKING:
     from index.gallery.gallery import Gallery
     from index.words.taught import WordQuery
 
-POOL = 100  # results that are ranked again
-NEIGHBOURS = 20  # k1: members that describe a result, itself among them
-AVERAGED = 3  # k2: descriptions that are averaged, of a result and of its nearest ones in the pool
-DISTANCE_SHARE = 0.3  # lambda: of the plain distance in the mixed one
 MAX_DUPLICATES = 100  # named under one hit
 _MEASURED = 1000  # images of a group whose vectors are read at once; of more the nearest are searched
 FoundBy: TypeAlias = Literal["words", "looks", "words and looks"]
@@ -105,7 +100,6 @@ class SearchOptions:
         k: hits at most; None, with `min_score`: all that are similar enough, found exactly.
         offset: hits to leave out before the first.
         exclude_ids: members that are never hits.
-        rerank: rank the first hundred again by shared neighbours (`rank_by_neighbours`).
         group_by: only the best of the images with the same value of this column, or in one `folder`, is a hit.
         ahead: hits beyond `k`, which tell whether there is another page.
         words: what a search by words means: images whose texts have them get a bonus over others that look so.
@@ -115,7 +109,6 @@ class SearchOptions:
     offset: int = 0
     min_score: float | None = None
     exclude_ids: frozenset[int] = frozenset()
-    rerank: bool = False
     group_by: str | None = None
     ahead: int = 0
     words: WordQuery | None = None
@@ -140,7 +133,7 @@ class SearchOptions:
         if self.end is None:
             return None
         written = 0 if self.words is None else min(len(self.words.written), self.end)
-        return (max(self.end, POOL) if self.rerank else self.end) + len(self.exclude_ids) + written
+        return self.end + len(self.exclude_ids) + written
 
 
 def answer(
@@ -202,10 +195,6 @@ def _choose(
     wanted, least = search.candidates, search.min_score
     shown = slice(search.offset, search.end)
 
-    def search_near(asked: Ids) -> tuple[Floats, Ids]:
-        among = gallery.choose_among(where)
-        return gallery.store.search(gallery.vectors(asked), k=NEIGHBOURS, among=among, threads=gallery.threads)
-
     def cut(scores: Floats, ids: Ids) -> tuple[Floats, Ids]:
         kept = ~np.isin(ids, list(search.exclude_ids))
         if least is not None:
@@ -216,13 +205,9 @@ def _choose(
         scores, ids = nearest
         is_all = wanted is None or len(ids) < wanted or (least is not None and len(ids) > 0 and scores[-1] < least)
         scores, ids = cut(scores, ids)
-        ranked_by = scores
         if search.words is not None:
             written_scores, written = cut(*_rank_written(gallery, vector, search, k=wanted, where=where))
-            scores, ids, ranked_by = _merge(search.words, (written_scores, written), (scores, ids))
-        if search.rerank:
-            order = rank_by_neighbours(ranked_by, ids, search_near=search_near)
-            scores, ids = scores[order], ids[order]
+            scores, ids = _merge(search.words, (written_scores, written), (scores, ids))
         if groups is not None:
             best = np.sort(np.unique(groups.heads(ids), return_index=True)[1])
             ids, scores = ids[best], scores[best]
@@ -251,15 +236,15 @@ def _rank_written(
     return scores[0][found[0] != NO_ID], found[0][found[0] != NO_ID]
 
 
-def _merge(words: WordQuery, written: tuple[Floats, Ids], looks: tuple[Floats, Ids]) -> tuple[Floats, Ids, Floats]:
-    """(scores, ids) of images with the words and of those that look so, and the falling scores that rank them."""
+def _merge(words: WordQuery, written: tuple[Floats, Ids], looks: tuple[Floats, Ids]) -> tuple[Floats, Ids]:
+    """(scores, ids) of images with the words and of those that look so: the former get a bonus."""
     if not words.is_known:
-        return *written, -np.arange(len(written[1]), dtype=np.float32)
+        return written
     others = ~np.isin(looks[1], words.written)
     scores, ids = np.concatenate([written[0], looks[0][others]]), np.concatenate([written[1], looks[1][others]])
     ranked_by = scores + np.where(np.arange(len(ids)) < len(written[1]), words.written_bonus, 0).astype(scores.dtype)
     order = np.lexsort((ids, -ranked_by))
-    return scores[order], ids[order], ranked_by[order]
+    return scores[order], ids[order]
 
 
 def _explain(hit: Hit, words: WordQuery) -> Hit:
@@ -293,60 +278,3 @@ def _add_duplicates(
     named = slice(min(count, MAX_DUPLICATES))
     duplicates = tuple(zip(ids[named].tolist(), scores[named].tolist(), strict=True))
     return replace(hit, duplicates=duplicates, duplicates_count=count)
-
-
-def rank_by_neighbours(
-    scores: Floats, ids: Ids, *, search_near: Callable[[Ids], tuple[Floats, Ids]]
-) -> npt.NDArray[np.int64]:
-    """The new order of results: (n,) int64 places in the old one; those behind the first `POOL` stay.
-
-    A local form of k-reciprocal encoding (Zhong et al., "Re-ranking Person Re-identification with k-reciprocal
-    Encoding", 2017, equations 7 to 12), with the paper's k1 and lambda. The query and each of the best results are
-    described by their nearest members; the overlap of two descriptions is mixed with the distance. The first result
-    keeps its place, because it is mostly right.
-
-    Args:
-        scores: (n,) float32 cosines, falling.
-        ids: (n,) int64, without the query's own.
-        search_near: (m,) ids to (m, `NEIGHBOURS`) cosines and ids of the nearest members, padded with `NO_ID`.
-    """
-    order = np.arange(len(ids))
-    pool = min(POOL, len(ids))
-    if pool < 3:  # the first one stays
-        return order
-    near_scores, near = search_near(ids[:pool])
-    overlap = _measure_overlap(scores, ids, near_scores, near, pool=pool)
-    mixed = (1 - DISTANCE_SHARE) * (1 - overlap) + DISTANCE_SHARE * (1 - scores[:pool].astype(np.float64))
-    mixed[0] = -np.inf
-    order[:pool] = np.argsort(mixed, kind="stable")
-    return order
-
-
-def _measure_overlap(scores: Floats, ids: Ids, near_scores: Floats, near: Ids, *, pool: int) -> Doubles:
-    """(pool,) in 0..1: the weighted Jaccard index of each result's neighbours and the query's."""
-    width = near.shape[1]
-    asking_scores, asking = np.full((1, width), -np.inf), np.full((1, width), NO_ID, dtype=np.int64)
-    first = min(width, len(ids))
-    asking_scores[0, :first], asking[0, :first] = scores[:first], ids[:first]
-    described = _describe(np.vstack([near_scores, asking_scores]), np.vstack([near, asking]))
-    by_id, nearest = np.argsort(ids[:pool]), near[:, :AVERAGED]
-    places = by_id[np.searchsorted(ids[:pool], nearest, sorter=by_id).clip(max=pool - 1)]
-    in_pool = np.where(ids[places] == nearest, places, -1)  # (pool, `AVERAGED`); -1 for those outside it
-    beside = np.vstack([in_pool, np.arange(-1, AVERAGED - 1)])  # of the query its first results
-    averaged = np.stack(
-        [
-            described[[row, *(place for place in places[places >= 0] if place != row)][:AVERAGED]].mean(axis=0)
-            for row, places in enumerate(beside)
-        ]
-    )
-    shared: Doubles = np.minimum(averaged[:pool], averaged[pool]).sum(axis=1)
-    return np.asarray(shared / (2 - shared))
-
-
-def _describe(scores: npt.NDArray[np.floating], ids: Ids) -> Doubles:
-    """(m, U) rows of sum 1 over all members named: exp(-squared distance) of near ones, else 0."""
-    members, columns = np.unique(ids, return_inverse=True)
-    weights = np.where(ids == NO_ID, 0, np.exp(2 * np.maximum(scores.astype(np.float64), -1) - 2))
-    described = np.zeros((len(ids), len(members)))
-    np.put_along_axis(described, columns.reshape(ids.shape), weights, axis=1)
-    return np.asarray(described / np.maximum(described.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny))

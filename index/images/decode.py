@@ -24,6 +24,7 @@ _JPEG = ("JPEG", "MPO")  # formats of Pillow's JPEG reader
 # Stereo images (MPO) come through Pillow's JPEG reader and may not be listed here.
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "AVIF")
 READABLE = (*FORMATS, HEIF)
+_SUFFIXES = {"JPEG": "jpg", "TIFF": "tif"}  # of other formats their own name
 FIRST_BYTES = 16  # which identify the format
 _STRIP_PIXELS = 1 << 22  # converted at once, so that no second whole image is held
 _TILE_WIDTH, _TILE_LENGTH = 0x0142, 0x0143
@@ -134,6 +135,12 @@ def find_format(first: bytes) -> str | None:
         if accepts is None or accepts(first[:FIRST_BYTES]):
             return kind
     return None
+
+
+def suffix_of(first: bytes) -> str:
+    """The suffix of a file that begins with these bytes, without a dot; `bin` for no image."""
+    kind = find_format(first) or "bin"
+    return _SUFFIXES.get(kind, kind.lower())
 
 
 def decode_here(data: bytes, *, name: str, target_side: int, max_pixels: int) -> Image.Image:

@@ -1,14 +1,13 @@
-"""Decision files and label files of this program, Label Studio and FiftyOne."""
+"""Decision files and label files: CSV."""
 
 import csv
 import io
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from index.errors import InputError
 from index.labels.decisions import (
@@ -25,13 +24,11 @@ from index.labels.decisions import (
     check_label_decision,
     parse_p_right,
 )
-from index.sources.table_rows import TableColumns, as_text, read_column, read_column_names
+from index.sources.table_rows import TableColumns, read_column, read_column_names
 from index.text import printable_path, valid_text
 
-LABEL_CONTROL, DROP_CONTROL = "label", "drop"  # names of controls in Label Studio's interface
 HEADER = ("path", "label")
 _ROWS_AT_ONCE = 1000
-_LOCAL = "/data/local-files/?d="
 
 
 _Row: TypeAlias = tuple[str, LabelDecision, bool]
@@ -41,7 +38,7 @@ _Row: TypeAlias = tuple[str, LabelDecision, bool]
 def match_decisions(
     file: Path, subjects: Iterable[ImageRef], *, of_page: bool = False
 ) -> tuple[list[LabelDecision], int]:
-    """Decisions of a Label Studio export, a labels.json of FiftyOne or a CSV; and the number of rows of unknown images.
+    """Decisions of a CSV, and the number of rows of unknown images.
 
     Images are found by SHA-256, or else by path. Where no person looked, a label that stays does not count as a
     decision, and an image that never had a label is not dropped. A file `of_page` was saved by an audit's page, where a
@@ -54,7 +51,7 @@ def match_decisions(
         by_path[valid_text(subject.path)] = subject
     found: dict[LabelKey, LabelDecision] = {}
     unknown = 0
-    for where, row, looked in _read_rows(file, of_page=of_page):
+    for where, row, looked in _read_table(file, of_page=of_page):
         about = _find(row, by_content, by_path)
         if about is None:
             unknown += 1
@@ -87,106 +84,45 @@ def _find(row: LabelDecision, by_content: dict[str, list[ImageRef]], by_path: di
     return None
 
 
-def _read_rows(file: Path, *, of_page: bool) -> Iterator[_Row]:
-    shown = printable_path(file)
-    try:
-        if of_page or file.suffix.lower() == ".csv":
-            yield from _read_table(file, shown, of_page=of_page)
-            return
-        document = json.loads(file.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}; give the file that was exported", at=file) from error
-    except (ValueError, csv.Error) as error:
-        problem = f"expected a JSON export of Label Studio, a labels.json of FiftyOne, or a .csv: {error}"
-        raise InputError(problem, at=file) from error
-    if isinstance(document, list):
-        yield from _read_tasks(document, shown)
-    elif isinstance(document, dict) and isinstance(document.get("labels"), dict):
-        yield from _read_fiftyone(document, file, shown)
-    else:
-        raise InputError(
-            f"{shown}: expected a list of tasks (Label Studio, exported as JSON) or an object with `labels` "
-            f"(FiftyOne), found {type(document).__name__}; export again in one of these formats"
-        )
-
-
-def _read_tasks(tasks: list[Any], shown: str) -> Iterator[_Row]:
-    """The last annotation of each task that was not skipped."""
-    for number, task in enumerate(tasks, start=1):
-        where = f"{shown}, task {number}"
-        data = task.get("data") if isinstance(task, dict) else None
-        if not isinstance(data, dict) or not isinstance(task.get("annotations"), list):
-            raise InputError(f"{where}: expected `data` and `annotations`; export as JSON, not as JSON-MIN")
-        done = [a for a in task["annotations"] if isinstance(a, dict) and not a.get("was_cancelled")]
-        chosen = dict[str, str]()  # the first choice of each control
-        for result in (done[-1].get("result") or []) if done else []:
-            choices = (result.get("value") or {}).get("choices") or []
-            if choices and result.get("from_name") in (LABEL_CONTROL, DROP_CONTROL):
-                chosen[result["from_name"]] = str(choices[0])
-        if not chosen:
-            continue
-        path = str(data.get("path") or data.get("image") or "").removeprefix(_LOCAL)
-        decision, new_label = (DROP, None) if DROP_CONTROL in chosen else (CHANGE, chosen.get(LABEL_CONTROL))
-        sha256 = str(data.get("sha256") or "")
-        yield where, LabelDecision(sha256, data.get("given"), decision, new_label, path=path), True
-
-
-def _read_fiftyone(document: dict[str, Any], file: Path, shown: str) -> Iterator[_Row]:
-    """Labels by file; null drops the image."""
-    places: dict[str, str] = {}
-    manifest = file.with_name("data.json")
-    if manifest.is_file():
-        read = json.loads(manifest.read_text(encoding="utf-8"))
-        places = read if isinstance(read, dict) else {}
-    classes = document.get("classes")
-    for key, value in document["labels"].items():
-        where = f"{shown}, {printable_path(key)}"
-        target = value.get("label") if isinstance(value, dict) else value
-        more = (value.get("attributes") or value) if isinstance(value, dict) else {}
-        if isinstance(target, int) and isinstance(classes, list) and 0 <= target < len(classes):
-            target = classes[target]
-        if target is not None and not isinstance(target, str):
-            raise InputError(f"{where}: expected a label or its place in `classes`, found {target!r}")
-        path, decision = str(places.get(key, key)), DROP if target is None else CHANGE
-        is_suggestion = isinstance(value, dict) and "attributes" not in value  # like our own suggested.json
-        stated = more.get(P_RIGHT, more.get("confidence") if is_suggestion else None)
-        p_right = parse_p_right(as_text(stated), where=where)
-        p_right = MAX_UNREVIEWED_P_RIGHT if p_right is None else p_right
-        sha256, given = str(more.get("sha256") or ""), more.get("given")
-        yield where, LabelDecision(sha256, given, decision, target, path=path, p_right=p_right), False
-
-
-def _read_table(file: Path, shown: str, *, of_page: bool) -> Iterator[_Row]:
+def _read_table(file: Path, *, of_page: bool) -> Iterator[_Row]:
     """Rows that decide: by `decision`, by `new_label`, or where neither is a column by `label`."""
-    with file.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as opened:
-        rows = csv.DictReader(opened)
-        columns = set(rows.fieldnames or ())
-        if "label" not in columns or not columns & {"path", "sha256"} or (of_page and "decision" not in columns):
-            also = "decision" if of_page else "perhaps new_label"
-            raise InputError(
-                f"{shown}: expected the columns path or sha256, label and {also}, "
-                f"found {', '.join(sorted(columns)) or 'none'}; add them"
-            )
-        for row in rows:
-            cells = {name: row.get(name) or "" for name in ("path", "sha256", "label", "new_label", "decision")}
-            decides = bool(columns & {"new_label", "decision"})
-            new = cells["new_label"] if decides else cells["label"]
-            decision = cells["decision"] or (CHANGE if new else "")
-            if not decision:
-                continue
-            where = f"{shown}, line {rows.line_num}"
-            if decision not in DECISIONS:
-                raise InputError(f"{where}: the decision must be one of {', '.join(DECISIONS)}, found {decision!r}")
-            p_right = parse_p_right(row.get(P_RIGHT), where=where)
-            made = LabelDecision(
-                cells["sha256"],
-                cells["label"] if decides else None,
-                decision,
-                new if decision == CHANGE else None,
-                path=valid_text(os.path.abspath(cells["path"])) if cells["path"] else "",
-                p_right=p_right if p_right is not None else 1.0 if of_page else MAX_UNREVIEWED_P_RIGHT,
-            )
-            yield where, made, decides
+    try:
+        with file.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as opened:
+            yield from _read_rows(csv.DictReader(opened), printable_path(file), of_page=of_page)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}; give the file that was saved", at=file) from error
+    except csv.Error as error:
+        raise InputError(f"expected a CSV: {error}", at=file) from error
+
+
+def _read_rows(rows: "csv.DictReader[str]", shown: str, *, of_page: bool) -> Iterator[_Row]:
+    columns = set(rows.fieldnames or ())
+    if "label" not in columns or not columns & {"path", "sha256"} or (of_page and "decision" not in columns):
+        also = "decision" if of_page else "perhaps new_label"
+        raise InputError(
+            f"{shown}: expected the columns path or sha256, label and {also}, "
+            f"found {', '.join(sorted(columns)) or 'none'}; add them"
+        )
+    for row in rows:
+        cells = {name: row.get(name) or "" for name in ("path", "sha256", "label", "new_label", "decision")}
+        decides = bool(columns & {"new_label", "decision"})
+        new = cells["new_label"] if decides else cells["label"]
+        decision = cells["decision"] or (CHANGE if new else "")
+        if not decision:
+            continue
+        where = f"{shown}, line {rows.line_num}"
+        if decision not in DECISIONS:
+            raise InputError(f"{where}: the decision must be one of {', '.join(DECISIONS)}, found {decision!r}")
+        p_right = parse_p_right(row.get(P_RIGHT), where=where)
+        made = LabelDecision(
+            cells["sha256"],
+            cells["label"] if decides else None,
+            decision,
+            new if decision == CHANGE else None,
+            path=valid_text(os.path.abspath(cells["path"])) if cells["path"] else "",
+            p_right=p_right if p_right is not None else 1.0 if of_page else MAX_UNREVIEWED_P_RIGHT,
+        )
+        yield where, made, decides
 
 
 def read_trust(

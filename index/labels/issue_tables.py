@@ -1,4 +1,4 @@
-"""Tables of label issues: audit.csv, the exports of `retrieval labels`, and reading them."""
+"""Tables of label issues: audit.csv, the export of `retrieval labels`, and reading them."""
 
 import csv
 import os

@@ -142,12 +142,6 @@ def second_pass(
     return passes
 
 
-def two_pass_confidences(features: Floats, labels: Labels, *, count: int, groups: Ids | None = None) -> Floats:
-    """(N, C) float32 confidences after the second pass; rows sum to 1."""
-    passes = second_pass(features, labels, count=count, groups=groups)
-    return passes.hold(passes.blocks())
-
-
 class TwoPasses:
     """Both classifiers: fitted once, and again with weights."""
 

@@ -38,16 +38,15 @@ class CocoSource(LocalSource):
 
     def find_files(self) -> Iterator[FoundItem]:
         """In the order of the file's images; the first entry of a file counts."""
-        rows = (_as_row(*image) for image in read_images(Path(self.location)))
+        rows = (_as_row(*image) for image in _read_images(Path(self.location)))
         for path, _, row in first_rows(self.location, rows, str):
             yield describe_item(find_file(path, relative=below(self.root, path)), row)
 
 
-def read_images(file: Path, folder: str | None = None) -> list[tuple[str, Entry, list[Entry]]]:
+def _read_images(file: Path) -> list[tuple[str, Entry, list[Entry]]]:
     """The images of a COCO file in its order: absolute path, entry, and annotations with their category as `label`.
 
     Annotations without an image or category in the file are left out with a warning; an InputError if all are.
-    `folder` is what names are relative to, None finds it beside the file.
     """
     coco = _read(file)
     categories, images = _index(coco["categories"], "category", file), _index(coco["images"], "image", file)
@@ -67,7 +66,7 @@ def read_images(file: Path, folder: str | None = None) -> list[tuple[str, Entry,
         if images and len(lost) == named:
             raise InputError(f'{problem}; expected the "id" of each, as a number or as a text as it is there', at=file)
         logger.warning("%s: %s; they are left out", printable_path(file), problem)
-    root = os.path.abspath(_find_images(file, coco["images"]) if folder is None else folder)
+    root = os.path.abspath(_find_images(file, coco["images"]))
     return [(absolute_below(root, entry["file_name"]), entry, found[key]) for key, entry in images.items()]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from index.arrays import Ids
 from index.errors import InputError, MissingDependencyError
-from index.images.decode import FIRST_BYTES, find_format
+from index.images.decode import FIRST_BYTES, suffix_of
 from index.items import FoundItem
 from index.sources.archive_members import safe_name, unique_name
 from index.sources.table_rows import (
@@ -31,7 +31,6 @@ from index.text import printable_path
 _PURPOSE = "reading images in Parquet files"
 _SPOOL_START = b"cells\0\0\0"  # before the cells in the spool; no compressed file begins like it
 _PLAIN_COLUMNS = ("image", "img", "jpg", "jpeg", "png", "webp")  # of bytes without a path
-_SUFFIXES = {"JPEG": "jpg", "TIFF": "tif"}
 _SHARD = re.compile(r"(\w[\w.]*)-\d{5}-of-\d{5}\.\w+", re.ASCII)  # train-00000-of-00002.parquet
 _LABEL = "label"
 
@@ -212,5 +211,4 @@ def _find_suffix(cell: Any) -> str:
 
     value = cell.value if types.is_dictionary(cell.type) else cell
     start = b"" if not cell.is_valid else value.as_buffer()[:FIRST_BYTES].to_pybytes()
-    kind = find_format(start) or "bin"
-    return _SUFFIXES.get(kind, kind.lower())
+    return suffix_of(start)

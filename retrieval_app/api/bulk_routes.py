@@ -7,7 +7,6 @@ from urllib.parse import parse_qs
 
 from index.arrays import Ids
 from index.errors import InputError
-from index.gallery.sampling import sample_images
 from index.labels.steps import SavedSearch, Step
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
 from retrieval_app.api.request_context import Context, RequestContext, make_router, read_condition, responses
@@ -63,10 +62,7 @@ async def _change(
         await context.engine.look_up(gallery.select, where)
 
     def run() -> dict[str, Any]:
-        sample = None
-        if isinstance(body, Tagging) and body.sample is not None:
-            sample = partial(sample_images, gallery, **body.sample.model_dump())
-        ids = select_images(gallery, ids=body.ids, where=where, count=body.count, sample=sample)
+        ids = select_images(gallery, ids=body.ids, where=where, count=body.count)
         step = change(ids)
         count = count_changed(gallery, step)
         context.log(what, step=step.number, images=ids[:_MOST_LOGGED].tolist(), count=count, **details)
@@ -105,7 +101,7 @@ async def list_tags(context: Context) -> dict[str, Any]:
 
 @router.post("/tags", **_CHANGES)
 async def change_tag(context: Context, body: Tagging) -> dict[str, Any]:
-    """Give images, or a sample of them, a tag or take it away, in one step, which `/v1/tags/undo` takes back."""
+    """Give images a tag or take it away, in one step, which `/v1/tags/undo` takes back."""
     act = untag_images if body.action == "remove" else tag_images
     change = partial(act, context.snapshot.gallery, context.review, tag=body.tag, by=context.visitor.name)
     return await _change(context, body, change, what=f"{body.action}-tag", tag=body.tag)

@@ -12,7 +12,6 @@ from index.arrays import normalise_rows
 from index.errors import InputError
 from index.filters.condition import LABEL, Compare, Constant
 from index.gallery.gallery import Gallery
-from index.gallery.sampling import measure_typicality
 from index.labels.decisions import LabelDecision
 from index.text import valid_text
 from retrieval_app.api.issue_list import LabelDecisionEntry, describe_decision, find_open_issues
@@ -106,7 +105,9 @@ def _list_images(snapshot: Snapshot, review: ReviewStore, label: str, *, page: s
         ids = gallery.ids[:0]
     seen = gallery.for_label_errors()
     middle = seen.vectors(gallery.ids[:: max(1, len(gallery.ids) // _SAMPLE)]).mean(axis=0)
-    typicality = measure_typicality(normalise_rows(seen.vectors(ids) - middle), np.zeros(len(ids), dtype=np.int64))
+    vectors = normalise_rows(seen.vectors(ids) - middle)
+    mean = vectors.sum(axis=0)
+    typicality = vectors @ (mean / max(float(np.linalg.norm(mean)), 1e-12))
     order = np.argsort(typicality, kind="stable")[page]
     p_errors = {issue.id: issue.p_error for issue in find_open_issues(snapshot, decisions) or ()}
     images = [

@@ -1,13 +1,12 @@
 """Near-duplicate routes: groups with their decisions, a rule that decides which are kept, leaks between splits."""
 
 import os
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from weakref import WeakKeyDictionary
 
-from fastapi import Depends, Query, Response
+from fastapi import Depends, Query
 from pydantic import Field
 
 from index.catalog.rows import SPLIT
@@ -22,18 +21,7 @@ from retrieval_app.api.errors import BODY_ERRORS, ApiError
 from retrieval_app.api.gallery_routes import COMPUTING, Failed, send_unready
 from retrieval_app.api.issue_list import ReviewList, need_duplicates, turn_to
 from retrieval_app.api.request_context import Context, RequestContext, make_router, read_condition, responses
-from retrieval_app.api.review_routes import (
-    CSV,
-    DECIDES,
-    LAST_STEP,
-    MAY_DECIDE,
-    UNDOES,
-    Changed,
-    Paths,
-    choose_folders,
-    send_table,
-    take_back,
-)
+from retrieval_app.api.review_routes import DECIDES, LAST_STEP, MAY_DECIDE, UNDOES, Changed, take_back
 from retrieval_app.api.schemas import (
     Answer,
     Body,
@@ -48,9 +36,7 @@ from retrieval_app.api.schemas import (
 )
 from retrieval_app.api.security.access import require_disk_changes, require_writing
 from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateReport, GroupedImage, find_undropped
-from retrieval_app.review.activity_log import EXPORT
 from retrieval_app.review.bulk import SelectionChangedError
-from retrieval_app.review.exports import stream_duplicate_file
 from retrieval_app.review.jobs import Outcome
 from retrieval_app.review.keep_rules import KeepRule, RuleOutcome, choose_kept, find_redundant, keep_inherited
 from retrieval_app.review.leaks import Leak, Leaks, drop_leaks, find_different, find_leaks, move_leaks
@@ -298,19 +284,6 @@ async def decide_duplicates(context: Context, body: GroupChoice) -> Any:
 async def undo_duplicate_decisions(context: Context, body: Undo = LAST_STEP) -> Any:
     """Undo the last decision about duplicates."""
     return await context.read(take_back, context, body, about="duplicates")
-
-
-@router.get("/duplicates/file", **responses(None, 409, also=CSV))
-async def get_duplicate_file(context: Context, paths: Paths = None) -> Response:
-    """Download the decisions about duplicates as CSV: path as in the label file, keep or drop, group."""
-    folders, name = choose_folders(context, paths), "duplicate-decisions.csv"
-
-    def read() -> Iterator[bytes]:
-        decisions = context.review.duplicate_decisions().values()
-        context.log(EXPORT, file=name)
-        return stream_duplicate_file(context.snapshot.gallery, decisions, folders=folders)
-
-    return await send_table(context.engine, await context.engine.run(read), name=name)
 
 
 def _find_leaks(context: RequestContext, by: str) -> Leaks:

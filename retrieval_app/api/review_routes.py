@@ -96,10 +96,6 @@ class DecidedLabels(Answer):
 DECIDES = {**MAY_DECIDE, **responses(Changed, 404, 409, *BODY_ERRORS)}
 UNDOES = {**MAY_DECIDE, **responses(Undone, 409, *BODY_ERRORS)}
 
-Paths = Annotated[
-    Literal["absolute", "relative"] | None,
-    Query(description="those of the machine, or within the sources; absolute ones where the visitor may see them"),
-]
 Log = Callable[..., object]
 """Adds a line to the activity log; see `RequestContext.log`."""
 
@@ -259,14 +255,22 @@ async def undo_label_decisions(context: Context, body: Undo = LAST_STEP) -> Any:
 
 
 @router.get("/labels/file", **responses(None, 409, also=_LABELS_CSV))
-async def get_label_file(context: Context, paths: Paths = None) -> Response:
+async def get_label_file(
+    context: Context,
+    paths: Annotated[
+        Literal["absolute", "relative"] | None,
+        Query(description="those of the machine, or within the sources; absolute ones where the visitor may see them"),
+    ] = None,
+) -> Response:
     """Download the labels with the decisions applied, for `retrieval train` and `retrieval index build --labels`.
 
     A CSV of path, label, the label as given and `p_right`, the probability that the label is right, if known. Headers
     count the images: rows are `kept` or `changed`, others `set-aside` or `dropped` by a decision, `unlabelled`,
     `in-archives`, which training does not read, or `unnamable` in UTF-8. Relative paths are those within the sources.
     """
-    folders, counts = choose_folders(context, paths), Counter[str]()
+    if paths == "absolute" and not context.folders:
+        raise ApiError("absolute paths are for visitors who may decide: ask for relative ones", status=403)
+    folders, counts = context.folders and paths != "relative", Counter[str]()
 
     def read() -> Iterator[bytes]:
         trust = context.review.label_probabilities()
@@ -296,10 +300,3 @@ async def export_images(context: Context, body: ExportRequest) -> Response:
         return await send_table(engine, blocks, name=name)
     # Each block of a ZIP is made when the one before is sent; any thread may make it.
     return StreamingResponse(blocks, media_type="application/zip", headers=_attach(name))
-
-
-def choose_folders(context: RequestContext, paths: str | None) -> bool:
-    """Whether the paths of a file are absolute."""
-    if paths == "absolute" and not context.folders:
-        raise ApiError("absolute paths are for visitors who may decide: ask for relative ones", status=403)
-    return context.folders and paths != "relative"

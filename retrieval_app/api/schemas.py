@@ -5,8 +5,6 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from index.gallery.ranking import POOL
-from index.gallery.sampling import How
 from index.labels.kinds import IssueKind
 from retrieval_app.insights.answer import Answer, Body
 from retrieval_app.review.exports import MAX_ROWS, MAX_ZIP_IMAGES
@@ -45,10 +43,6 @@ def _describe_names(names: Sequence[str]) -> Any:
 IncludeText = Annotated[str, _describe_names(get_args(Include))]
 ImageIncludeText = Annotated[str, _describe_names(ROW_FIELDS)]
 _WHERE = "a condition on label, tag, path, source, measures and metadata: shop = 'a.example' AND price < 20"
-_RERANK = (
-    f"rank the first {POOL} results again by the neighbours that they share with the query; the first one stays, and "
-    "scores do not fall any more"
-)
 _TEXT = "words, each of which must be in the path, the label, the metadata or, for visitors who may see it, the source"
 
 
@@ -104,7 +98,6 @@ class Ranking(BaseModel):
         description="show images with the same value of this metadata column, of `label`, or in one `folder`, under "
         "the best of them; k counts groups",
     )
-    rerank: bool = Field(default=False, description=_RERANK)
     by: By = Field(default="semantic", description=_BY)
 
 
@@ -213,21 +206,11 @@ class LabelSetting(ImageChoice):
     label: LabelText | None
 
 
-class Sample(Body):
-    """Some of the images: typical ones of each label, ones that differ most, or random ones."""
-
-    how: How
-    count: int | None = Field(default=None, ge=1, le=MAX_STEP_DECISIONS, description="of all labels together")
-    per_label: int | None = Field(default=None, ge=1, le=MAX_STEP_DECISIONS, description="of each label at most")
-    seed: int = Field(default=0, ge=0, le=MAX_ID, description="of random ones")
-
-
 class Tagging(ImageChoice):
     """A tag that images get or lose."""
 
     tag: LabelText
     action: Literal["add", "remove"] = "add"
-    sample: Sample | None = None
 
 
 class SaveSearch(Body):

@@ -10,7 +10,7 @@ from index.commands.exit_codes import RESUME, run_command
 from index.faiss_library import let_threads_sleep
 
 _GOES_ON = {"index", "restore", "demo", "compare"}  # with what was done, when they are run again
-_LOOKS_ONLY = {"info", "list", "verify", "export-vectors"}  # of the index commands
+_LOOKS_ONLY = {"info", "list", "verify"}  # of the index commands
 _HERE = "retrieval_app.commands"
 # by the title of their group: name -> (module, which has it by this name; one line)
 GROUPS = {
@@ -23,12 +23,12 @@ GROUPS = {
         ),
         "train": ("training.commands", "Train an embedding on labelled images, wrong labels included."),
         "export": ("export.commands", "Write a trained run, or a backbone, to one ONNX file."),
-        "index": (f"{_HERE}.export_vectors_command", "Build a gallery from images, and keep it up to date."),
+        "index": (f"{_HERE}.leaks_command", "Build a gallery from images, and keep it up to date."),
     },
     "Labels and quality": {
         "audit": (f"{_HERE}.report_commands", "List the training images whose label looks wrong."),
         "labels": (f"{_HERE}.labels_command", "List and export label issues, set labels, import decisions."),
-        "tags": (f"{_HERE}.tags_command", "Tag images, also samples of them."),
+        "tags": (f"{_HERE}.tags_command", "Tag images."),
         "dataset": (f"{_HERE}.dataset_command", "Write a gallery as a data set for training."),
         "evaluate": ("index.commands.evaluate_command", "Measure Recall@K and MAP@R of a gallery or a model."),
         "compare": (f"{_HERE}.report_commands", "Compare models on the same labelled images."),

@@ -4,43 +4,31 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from index.commands.console import PATH, emit, output_options, progress_bars, refuse_unused, where_option
 from index.text import printable_path
-from retrieval_app.dataset_export.public import GROUP, IMAGE, KINDS, DatasetReport, export_dataset
-
-if TYPE_CHECKING:
-    from retrieval_app.dataset_export.crops import CropReport
+from retrieval_app.dataset_export.public import GROUP, IMAGE, export_dataset
 
 _SHOWN = 5
 
 
-@click.group(short_help="Write a gallery as a data set for training; crop the boxes of a COCO file.")
+@click.group(short_help="Write a gallery as a data set for training.")
 def dataset() -> None:
-    """Write the images of a gallery, with labels as decided, as a data set that other programs read; crop boxes.
+    """Write the images of a gallery, with labels as decided, as a data set that other programs read.
 
     \b
     Examples:
-      retrieval dataset crop instances_train.json --images train --out crops
-      retrieval dataset export gallery --as imagefolder --out dataset
-      retrieval dataset export gallery --as parquet --out dataset --split 80/10/10
-      retrieval dataset export gallery --as webdataset --out dataset --where "label IS NOT NULL"
+      retrieval dataset export gallery --out dataset
+      retrieval dataset export gallery --out dataset --split 80/10/10
+      retrieval dataset export gallery --out dataset --where "label IS NOT NULL"
     """
 
 
 @dataset.command()
 @click.argument("gallery", type=PATH)
-@click.option(
-    "--as",
-    "kind",
-    type=click.Choice(KINDS),
-    default=KINDS[0],
-    show_default=True,
-    help="What is written; imagefolder and parquet need the extra 'parquet'.",
-)
 @click.option("--out", type=PATH, required=True, metavar="FOLDER", help="Folder to write; a new or an empty one.")
 @where_option("Export only the images for which this is true.")
 @click.option(
@@ -62,15 +50,16 @@ def dataset() -> None:
 def export(context: click.Context, /, *, gallery: Path, out: Path, as_json: bool, **options: Any) -> None:
     """Write the images of GALLERY to FOLDER, with labels as decided, without dropped images.
 
-    Tags, the split and metadata become columns. Images are never changed: an image folder has hard links to
-    the files where possible, else copies. FOLDER appears when it is complete. Exits with 1 if images are left out
-    because they cannot be read, or are not the indexed ones any more; manifest.json lists them.
+    Each label is a folder. Tags, the split and metadata become columns of metadata.parquet, which needs the extra
+    'parquet'. Images are never changed: they are hard links to the files where possible, else copies. FOLDER appears
+    when it is complete. Exits with 1 if images are left out because they cannot be read, or are not the indexed ones
+    any more; manifest.json lists them.
 
     \b
     Examples:
       retrieval dataset export gallery --out dataset
-      retrieval dataset export gallery --as parquet --out dataset --split 80/10/10
-      retrieval dataset export gallery --as webdataset --out dataset --where "tag = 'checked'"
+      retrieval dataset export gallery --out dataset --split 80/10/10
+      retrieval dataset export gallery --out dataset --where "tag = 'checked'"
     """
     if options["split"] is None:
         refuse_unused(context, "by", "seed", needs="--split")
@@ -85,51 +74,8 @@ def export(context: click.Context, /, *, gallery: Path, out: Path, as_json: bool
         lines.append("splits: " + ", ".join(f"{name} {count:,}" for name, count in report.splits.items()))
     for one in report.left_out[:_SHOWN]:
         lines.append(f"left out: {printable_path(one['path'])}: {one['reason']}: {printable_path(one['detail'])}")
-    _emit(context, report, lines, listed_by="manifest.json", as_json=as_json)
-
-
-@dataset.command(short_help="Write the boxes of a COCO file as images of their own.")
-@click.argument("annotations", type=PATH)
-@click.option("--images", type=PATH, metavar="DIR", show_default="found beside the file", help="Folder of the images.")
-@click.option("--out", type=PATH, required=True, metavar="FOLDER", help="Folder to write.")
-@click.option(
-    "--margin",
-    type=click.FloatRange(min=0, max=10),
-    default=0.0,
-    show_default=True,
-    help="Added on each side, as a share of the box's width or height.",
-)
-@output_options
-@click.pass_context
-def crop(context: click.Context, /, *, annotations: Path, out: Path, as_json: bool, **options: Any) -> None:
-    """Write each box of ANNOTATIONS, a COCO file, as a JPEG of quality 95 in FOLDER/CATEGORY.
-
-    metadata.jsonl has label, source image, annotation id and box of each, so that `index build FOLDER` makes a gallery
-    of them. Crowds are left out. Interrupted, run it again: it goes on. Exits with 1 if boxes are left out.
-
-    \b
-    Examples:
-      retrieval dataset crop instances_train.json --images train --out crops
-      retrieval dataset crop instances_train.json --out crops --margin 0.1
-      retrieval dataset crop instances_train.json --out crops --json
-    """
-    from retrieval_app.dataset_export.crops import crop_boxes
-
-    with progress_bars() as begin:
-        report = crop_boxes(annotations, out, progress=begin("Cropping", unit="images"), **options)
-    lines = [f"{printable_path(report.out)}: {report.crops:,} crops of {len(report.labels):,} labels"]
-    for one in report.left_out[:_SHOWN]:
-        image = f" of {printable_path(one['source_image'])}" if one["source_image"] else ""
-        lines.append(f"left out: annotation {one['annotation_id']!r}{image}: {one['reason']}")
-    _emit(context, report, lines, listed_by="--json", as_json=as_json)
-
-
-def _emit(
-    context: click.Context, report: DatasetReport | CropReport, lines: list[str], *, listed_by: str, as_json: bool
-) -> None:
-    """Write the lines of a report, or its JSON; exit with 1 where something was left out."""
     if len(report.left_out) > _SHOWN:
-        lines.append(f"left out in all: {len(report.left_out):,}; {listed_by} lists them")
+        lines.append(f"left out in all: {len(report.left_out):,}; manifest.json lists them")
     emit(asdict(report), as_json=as_json, text="\n".join(lines))
     if report.left_out:
         context.exit(1)

@@ -23,9 +23,8 @@ def demo(out: Path, seed: int, serve: bool, port: int, as_json: bool) -> None:
     """Run the whole workflow offline, on photos of clothes and groceries that come with the package.
 
     30 % of the labels of 288 photos are made wrong. New photos of the same products are searched with the built-in
-    model, with a model trained on these labels, and after an audit has cleaned them. Products that training has not
-    seen and edited copies are searched too. Then the search page is served until Ctrl-C. It takes one to two minutes; a
-    second call continues where the first one ended.
+    model, with a model trained on these labels, and after an audit has cleaned them. Then the search page is served
+    until Ctrl-C. It takes one to two minutes; a second call continues where the first one ended.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`retrieval labels`: list label issues, export them to other programs, set labels, import decisions."""
+"""`retrieval labels`: list label issues, export them, set labels, import decisions."""
 
 from __future__ import annotations
 
@@ -15,20 +15,12 @@ from retrieval_app.commands.certify_command import certify
 if TYPE_CHECKING:
     from index.filters.condition import Condition
 
-_FORMATS = ("label-studio", "fiftyone", "cleanlab", "csv")
 _PLACE = click.argument("place", type=click.Path(path_type=Path))
-
-
-def _read_target(value: str) -> tuple[str, Path]:
-    format_, _, path = value.partition(":")
-    if format_ not in _FORMATS or not path:
-        raise click.BadParameter(f"expected FORMAT:PATH, FORMAT one of {', '.join(_FORMATS)}, got {value!r}")
-    return format_, Path(path)
 
 
 @click.group(short_help="List, accept and export label issues, set labels, import decisions.")
 def labels() -> None:
-    """List the label issues of a gallery or an audit, set labels, and exchange decisions with other programs.
+    """List the label issues of a gallery or an audit, set labels, and exchange decisions as tables.
 
     PLACE is a gallery, or the folder that `retrieval audit` wrote.
 
@@ -39,8 +31,8 @@ def labels() -> None:
       retrieval labels undo gallery
       retrieval labels certify gallery --at-most 2%
       retrieval labels set gallery --where "path LIKE 'boots/%'" --label boots
-      retrieval labels export gallery label-studio:tasks.json
-      retrieval labels import gallery project-1.json
+      retrieval labels export gallery labels.csv
+      retrieval labels import gallery new-labels.csv
     """
 
 
@@ -118,47 +110,39 @@ def issues(place: Path, limit: int, kind: str | None, as_json: bool) -> None:
     emit(document, as_json=as_json, text="\n".join(lines))
 
 
-@labels.command(short_help="Write label issues for other programs.")
+@labels.command(short_help="Write all labels with their error probabilities.")
 @_PLACE
-@click.argument("targets", type=_read_target, nargs=-1, required=True, metavar="FORMAT:PATH...")
+@click.argument("file", type=click.Path(path_type=Path), metavar="FILE.csv")
 @output_options
-def export(place: Path, targets: tuple[tuple[str, Path], ...], as_json: bool) -> None:
-    """Write every label of PLACE with the probability that it is wrong, for other programs.
+def export(place: Path, file: Path, as_json: bool) -> None:
+    """Write every label of PLACE with the probability that it is wrong to FILE.csv, for other programs.
 
-    FORMAT is label-studio, fiftyone, cleanlab (of galleries only) or csv. The labels are those given, with the
-    decisions beside them; `retrieval train GALLERY` trains on labels as decided.
+    The labels are those given, with the decisions beside them; `retrieval train GALLERY` trains on labels as decided.
+    `labels import` reads the table again, with what was written into its columns new_label and decision.
 
     \b
     Examples:
-      retrieval labels export gallery label-studio:tasks.json
-      retrieval labels export gallery cleanlab:cleanlab csv:labels.csv
-      retrieval labels export run/audit fiftyone:fiftyone
+      retrieval labels export gallery labels.csv
+      retrieval labels export run/audit labels.csv
+      retrieval labels export gallery labels.csv --json
     """
+    from index.durable import write_csv
     from index.errors import InputError
     from index.gallery.gallery import Gallery
+    from index.labels.issue_tables import COLUMNS, describe_row
     from index.labels.issues import LOWER_BOUND
     from retrieval_app.label_tools.current_issues import read_audited, score_gallery
-    from retrieval_app.label_tools.formats import WRITERS, write_cleanlab
 
-    asked = [(path, name in ("cleanlab", "fiftyone")) for name, path in targets]  # these write several in a folder
-    asked += [(path.with_suffix(".xml"), False) for name, path in targets if name == "label-studio"]  # the interface
-    for path, is_folder in asked:
-        if path.is_file() or (path.is_dir() and any(path.iterdir())):
-            raise InputError("exists already; remove it, or give another path", at=path)
-        if not is_folder and asked.count((path, False)) > 1:
-            raise InputError("two files would have this name; give another path", at=path)
+    if file.exists():
+        raise InputError("exists already; remove it, or give another path", at=file)
     if (place / "audit.csv").exists():
-        scored, confidences = read_audited(place), None
+        scored = read_audited(place)
     else:
         with progress_bars() as begin:
-            scored, confidences = score_gallery(Gallery.open(place), begin("Checking labels"))
-    files = list[Path]()
-    for name, path in targets:
-        is_cleanlab = name == "cleanlab"
-        files += write_cleanlab(scored, path, confidences) if is_cleanlab else WRITERS[name](scored, path)
-    written = [str(path) for path in files]
-    document = {"labels": len(scored.items), "is_lower_bound": scored.is_lower_bound, "files": written}
-    text = f"{len(scored.items):,} labels written: {', '.join(written)}"
+            scored = score_gallery(Gallery.open(place), begin("Checking labels"))
+    write_csv(file, list(COLUMNS), (list(describe_row(issue).values()) for issue in scored.items))
+    document = {"labels": len(scored.items), "is_lower_bound": scored.is_lower_bound, "files": [str(file)]}
+    text = f"{len(scored.items):,} labels written: {printable_path(file)}"
     emit(document, as_json=as_json, text=f"{text}\n{LOWER_BOUND}" if scored.is_lower_bound else text)
 
 
@@ -232,21 +216,21 @@ def undo(gallery: Path, as_json: bool) -> None:
     emit({"step": step.number, "images": len(step.decisions)}, as_json=as_json, text=text)
 
 
-@labels.command("import", short_help="Import label decisions of other programs.")
+@labels.command("import", short_help="Import label decisions.")
 @_PLACE
 @click.argument("file", type=click.Path(path_type=Path))
 @output_options
 def import_(place: Path, file: Path, as_json: bool) -> None:
-    """Import label decisions from FILE: a JSON export of Label Studio, labels.json of FiftyOne, or a CSV.
+    """Import label decisions from FILE: a CSV of path or sha256, label, and perhaps new_label or decision.
 
     They become decisions of the gallery, or decisions.csv of the audit, which the next audit reads. Images are matched
     by SHA-256, or else by path.
 
     \b
     Examples:
-      retrieval labels import gallery project-1.json
       retrieval labels import gallery new-labels.csv
-      retrieval labels import run/audit fiftyone/labels.json
+      retrieval labels import run/audit new-labels.csv
+      retrieval labels import gallery new-labels.csv --json
     """
     from retrieval_app.label_tools.current_issues import import_decisions
 

@@ -116,7 +116,7 @@ def audit(run: Path, as_json: bool, **options: Any) -> None:
 @click.command(cls=GroupedCommand, common=("out", "labels", "k", "as_json", "help_all"))
 @click.argument("images", type=click.Path(readable=False))
 @click.argument("candidates", nargs=-1, required=True, type=click.Path(readable=False), metavar="[NAME=]CANDIDATE...")
-@click.option("--out", type=PATH, required=True, metavar="FOLDER", help="Folder to write: compare.html, queries.csv.")
+@click.option("--out", type=PATH, required=True, metavar="FOLDER", help="Folder to write: queries.csv.")
 @click.option(
     "--labels",
     type=PATH,
@@ -148,7 +148,7 @@ def compare(images: str, as_json: bool, **options: Any) -> None:
     Vectors are cached by model and content, as by `index build`. A run is exported first; of a gallery only the model
     counts.
 
-    FOLDER/compare.html has the table, and for any two candidates the queries that only one of them gets right.
+    FOLDER/queries.csv has all queries, and which candidate gets each right.
 
     \b
     Examples:

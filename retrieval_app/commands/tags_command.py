@@ -19,7 +19,7 @@ _TAG = click.argument("tag")
 _IDS = click.option("--id", "ids", type=click.IntRange(min=0), multiple=True, metavar="ID", help="Images; repeatable.")
 
 
-@click.group(short_help="Tag images, also samples of them.")
+@click.group(short_help="Tag images.")
 def tags() -> None:
     """List the tags of a gallery's images, give images a tag or take it away.
 
@@ -28,7 +28,7 @@ def tags() -> None:
     \b
     Examples:
       retrieval tags list gallery
-      retrieval tags add gallery to-label --where "label IS NULL" --sample diverse:100
+      retrieval tags add gallery to-label --where "label IS NULL"
       retrieval tags remove gallery to-label --where "label IS NOT NULL"
     """
 
@@ -58,44 +58,20 @@ def list_(gallery: Path, as_json: bool) -> None:
 @_TAG
 @where_option("The images.")
 @_IDS
-@click.option(
-    "--sample",
-    metavar="HOW[:N]",
-    help="N of the images instead of all: `diverse` ones that differ most, the most `typical` of each label, or "
-    "`random` ones.",
-)
-@click.option("--per-label", type=click.IntRange(min=1), metavar="M", help="With --sample: at most M of each label.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of random samples.")
 @output_options
-def add(
-    gallery: Path,
-    tag: str,
-    where: Condition | None,
-    ids: tuple[int, ...],
-    sample: str | None,
-    per_label: int | None,
-    seed: int,
-    as_json: bool,
-) -> None:
-    """Give images of GALLERY the tag TAG: those that fulfil --where, or a sample of them.
+def add(gallery: Path, tag: str, where: Condition | None, ids: tuple[int, ...], as_json: bool) -> None:
+    """Give images of GALLERY the tag TAG: those that fulfil --where, or are named by --id.
 
     \b
     Examples:
       retrieval tags add gallery best --where "label = 'shoes' AND price < 20"
-      retrieval tags add gallery to-label --where "label IS NULL" --sample diverse:100
-      retrieval tags add gallery gold --where "id >= 0" --sample typical --per-label 5
+      retrieval tags add gallery to-label --where "label IS NULL"
+      retrieval tags add gallery best --id 7 --id 12
     """
-    from index.gallery.sampling import read_sample, sample_images
     from retrieval_app.review.bulk import change_images, tag_images
 
-    if sample is None and per_label is not None:
-        raise click.UsageError("--per-label is of a --sample; add --sample typical, diverse or random")
-    draw = None
-    if sample is not None:
-        how, count = read_sample(sample)
-        draw = partial(sample_images, how=how, count=count, per_label=per_label, seed=seed)
     change = partial(tag_images, tag=tag)
-    images = change_images(gallery, change, what="add-tag", ids=ids or None, where=where, sample=draw, tag=tag)
+    images = change_images(gallery, change, what="add-tag", ids=ids or None, where=where, tag=tag)
     emit({"tag": tag, "images": images}, as_json=as_json, text=f"{count_images(images)} tagged {printable_path(tag)}")
 
 

@@ -6,7 +6,7 @@ import os
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs
 
 import click
@@ -27,36 +27,24 @@ from index.commands.index_group import describe_repair
 from index.errors import InputError
 from index.text import printable_path, valid_text
 from index.writing.build_config import BuildConfig
-from retrieval_app.commands.report_commands import step_bars
-
-if TYPE_CHECKING:
-    from index.model.contract import ModelContract
 
 _NICE = 10  # so that a server on this machine goes first
 
 
 @click.command(
     cls=GroupedCommand,
-    common=("preview", "back", "wait_s", "as_json", "help_all"),
+    common=("back", "wait_s", "as_json", "help_all"),
     short_help="Change the model of a gallery while it is served.",
 )
 @click.argument("gallery", type=PATH)
 @click.argument("model", type=PATH, required=False)
-@click.option(
-    "--preview",
-    type=click.IntRange(min=2),
-    metavar="N",
-    help="Compare MODEL with the gallery's model on N images, and change nothing.",
-)
 @click.option("--back", is_flag=True, help="Go back to the newest version with the former model.")
 @config_options(BuildConfig)
 @wait_option
 @backend_option
 @output_options
 @help_all_option
-def upgrade(
-    *, gallery: Path, model: Path | None, preview: int | None, back: bool, wait_s: float, as_json: bool, **options: Any
-) -> None:
+def upgrade(gallery: Path, model: Path | None, back: bool, wait_s: float, as_json: bool, **options: Any) -> None:
     """Change the model of GALLERY while it is served.
 
     All images are embedded with MODEL (an .onnx file, or builtin) at low priority; a stopped command continues when
@@ -68,28 +56,18 @@ def upgrade(
 
     \b
     Examples:
-      retrieval index upgrade gallery model.onnx --preview 500
       retrieval index upgrade gallery model.onnx
+      retrieval index upgrade gallery builtin --json
       retrieval index upgrade gallery --back
     """
-    if back == (model is not None) or (back and preview is not None):
-        raise click.UsageError("give either MODEL, perhaps with --preview N, or --back")
+    if back == (model is not None):
+        raise click.UsageError("give either MODEL or --back")
     if model is None:
         _go_back(gallery, as_json=as_json)
         return
     from index.model.builtin import find_named_model
 
     config, model = build_config(BuildConfig, options), find_named_model(model)
-    if preview is not None:
-        from index.model.contract import find_contract
-        from index.writing.workspace import find_model
-        from retrieval_app.comparing.upgrade_preview import format_preview, preview_upgrade
-
-        with step_bars() as progress:
-            found = preview_upgrade(gallery, model, count=preview, workers=config.workers, progress=progress)
-        found["lost"] = _list_lost(find_contract(find_model(gallery)), find_contract(model))
-        emit(found, as_json=as_json, text="\n".join([format_preview(found), *found["lost"]]))
-        return
     from index.writing.upgrading import upgrade_gallery
 
     os.nice(_NICE)
@@ -116,18 +94,6 @@ def _go_back(gallery: Path, *, as_json: bool) -> None:
     emit(asdict(report), as_json=as_json, text=describe_repair(report, gallery=gallery))
 
 
-def _list_lost(before: ModelContract | None, after: ModelContract | None) -> list[str]:
-    """What only the former model can."""
-    lost = []
-    if before is not None and before.text is not None and (after is None or after.text is None):
-        lost.append("the former model has a text tower; words are searched without one")
-    if before is not None and before.copy_dim and not (after is not None and after.copy_dim):
-        lost.append(
-            "the former model has an output for copies; searches by copy and copies as near-duplicates need one"
-        )
-    return lost
-
-
 def _list_notes(gallery: Path) -> list[str]:
     """What was chosen for the former model, or what only that one can."""
     from index.catalog.rows import CLUSTERS_SETTING
@@ -140,7 +106,12 @@ def _list_notes(gallery: Path) -> list[str]:
     notes, opened = list[str](), Gallery.open(gallery)
     former, after = former_version(gallery, current=opened.version), opened.embedder.contract
     before = None if former is None else find_contract(versions_folder(gallery) / former / MODEL_NAME)
-    notes += _list_lost(before, after)
+    if before is not None and before.text is not None and (after is None or after.text is None):
+        notes.append("the former model has a text tower; words are searched without one")
+    if before is not None and before.copy_dim and not (after is not None and after.copy_dim):
+        notes.append(
+            "the former model has an output for copies; searches by copy and copies as near-duplicates need one"
+        )
     with opened.catalog() as catalog:
         threshold, near = catalog.setting("min_similarity"), catalog.setting("dedup") == "near"
         if near and threshold not in (None, "null"):

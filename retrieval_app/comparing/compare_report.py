@@ -1,8 +1,7 @@
-"""Report of a comparison: candidates evaluated on the same queries, as JSON, HTML page, table of queries, and text."""
+"""Report of a comparison: candidates evaluated on the same queries, as JSON, table of queries, and text."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain, combinations
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -15,32 +14,21 @@ from index.evaluation.evaluate import Evaluation, LabelledImages, evaluate_image
 from index.evaluation.groups import Groups
 from index.progress import Progress, no_progress
 from index.text import align, printable_path, valid_text
-from index.vectors.exact import search
 from retrieval_app.comparing.embedding import Images
 from retrieval_app.comparing.public import TABLE_START, Candidate
 from retrieval_app.reports.duplicates_report import guard_cell
-from retrieval_app.reports.standalone import draw_thumbnails, write_document
 
 _SEED = 0  # of the resampling
 _FEWEST_DIFFERENT = 6  # queries or groups: fewer would all favour one side by chance in 1 of 32 cases
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Candidates on the same images; `queries` are the (Q,) rows of images that have another one of their label."""
-
-    images: Images
-    candidates: Sequence[Candidate]
-    queries: Ids
-    evaluations: Sequence[Evaluation]
-    pairs: Sequence[tuple[int, int]]
-    report: dict[str, Any]
-
-
 def evaluate_candidates(
     images: Images, candidates: Sequence[Candidate], *, ks: Sequence[int], progress: Progress = no_progress
-) -> Comparison:
-    """Evaluate all candidates on the same images, grouped as the first candidate's vectors tell."""
+) -> tuple[dict[str, Any], Ids, list[Evaluation]]:
+    """Evaluate all candidates on the same images, grouped as the first candidate's vectors tell.
+
+    The report, the (Q,) int64 rows of the queries, which have another image of their label, and an evaluation each.
+    """
     labels, sources = [item.label for item in images.items], images.group_sources()
     groups: Groups | None = None
     evaluations = list[Evaluation]()
@@ -53,7 +41,6 @@ def evaluate_candidates(
     queries = np.flatnonzero([label in evaluations[0].per_class for label in labels])
     # Intervals resample groups only where a column gives them, or names or times show them.
     clusters = groups.numbers[queries] if groups is not None and groups.is_certain else None
-    pairs = list(combinations(range(len(candidates)), 2))
     found_groups = None
     if groups is not None:
         found_groups = {**groups.to_json(), "flattered": any(one.is_flattered for one in evaluations)}
@@ -68,12 +55,12 @@ def evaluate_candidates(
         "pairs": [
             {"first": valid_text(candidates[first].name), "second": valid_text(candidates[second].name)}
             | _compare(evaluations[first], evaluations[second], clusters)
-            for first, second in pairs
+            for first, second in combinations(range(len(candidates)), 2)
         ],
         "intervals_over": "queries" if clusters is None else "groups",
         "groups": found_groups,
     }
-    return Comparison(images, candidates, queries, evaluations, pairs, report)
+    return report, queries, evaluations
 
 
 def _describe(candidate: Candidate, evaluation: Evaluation, clusters: Ids | None) -> dict[str, Any]:
@@ -125,137 +112,15 @@ def _compare(first: Evaluation, second: Evaluation, clusters: Ids | None) -> dic
     }
 
 
-_WRONG_SHARE = 3  # queries that both answer wrongly: a third as many as the others
-SHOWN = 60  # queries of every two candidates of which one is right and the other wrong
-HITS = 6
-SIDE = 128  # longest, of an image in pixels
-MAX_QUERIES = 140  # of all pairs, about: each takes 13 images of some 5 kB
-Sample = dict[str, list[int]]
-"""Queries that two candidates answer differently, or both wrongly, as positions among all queries.
-
-`first` are right by the first candidate alone, `second` by the second, `wrong` by neither; each in a random order.
-"""
-
-
-def write_compare_page(comparison: Comparison, out: Path, *, progress: Progress = no_progress) -> None:
-    """Replace the page, one HTML file."""
-    report, items = comparison.report, comparison.images.items
-    classes = [one.per_class for one in comparison.evaluations]
-    rows, queries = _describe_queries(comparison)
-    places = [comparison.images.places[row] for row in rows]
-    pictures, gone = draw_thumbnails(places, sides=[SIDE] * len(places), progress=progress)
-    data = {
-        "candidates": [{"name": printable_path(one["name"])} for one in report["candidates"]],
-        "classes": [
-            (
-                name,
-                printable_path(name),
-                score.queries,
-                [round(one[name].recall_at_1 * score.queries) for one in classes],
-            )
-            for name, score in classes[0].items()
-        ],
-        "photos": [
-            {
-                "path": printable_path(items[row].path),
-                "label": items[row].label,
-                "problem": gone.get(number),
-                "name": printable_path(items[row].label or ""),
-                "picture": pictures[number],
-            }
-            for number, row in enumerate(rows)
-        ],
-        **queries,
-    }
-    figures = [[*one["recall"].values(), one["map_at_r"], one["r_precision"]] for one in report["candidates"]]
-    best = [max(one["value"] for one in column) for column in zip(*figures, strict=True)]
-    write_document(
-        out,
-        "compare.html",
-        script="compare.js",
-        data=data,
-        report=report,
-        source=Path(comparison.images.source).resolve().name,
-        is_flattered=_is_flattered(report),
-        names=[*(f"Recall@{k}" for k in report["candidates"][0]["recall"]), "MAP@R", "R-precision"],
-        rows=[
-            (one, row, [found["value"] == top for found, top in zip(row, best, strict=True)])
-            for one, row in zip(report["candidates"], figures, strict=True)
-        ],
-        differences=[(one["verdict"], _show_pair(one)) for one in _with_first(report)],
-        caveats=_list_caveats(report),
-    )
-
-
-def _draw_samples(comparison: Comparison) -> list[Sample]:
-    """A sample for each pair, from one shuffle of all queries, so that pairs share queries and their images."""
-    order, samples = np.random.default_rng(0).permutation(len(comparison.queries)), list[Sample]()
-    shown = min(SHOWN, max(2, MAX_QUERIES // len(comparison.pairs)))
-    for pair in comparison.pairs:
-        one, other = (comparison.evaluations[position].scores.hits[1] > 0 for position in pair)
-        kinds = {"first": one & ~other, "second": other & ~one, "wrong": ~one & ~other}
-        sample = {name: order[kept[order]].tolist() for name, kept in kinds.items()}
-        first = min(len(sample["first"]), max(shown - shown // 2, shown - len(sample["second"])))
-        most = {"first": first, "second": shown - first, "wrong": max(1, shown // _WRONG_SHARE)}
-        samples.append({name: sample[name][:count] for name, count in most.items()})
-    return samples
-
-
-def _describe_queries(comparison: Comparison) -> tuple[list[int], dict[str, Any]]:
-    """Sorted rows of all images on the page; queries with their hits as numbers of images, and pairs with queries."""
-    samples, hits = _draw_samples(comparison), dict[tuple[int, int], list[tuple[int, float]]]()
-    for position, candidate in enumerate(comparison.candidates):
-        asked = [sample.values() for pair, sample in zip(comparison.pairs, samples, strict=True) if position in pair]
-        wanted = sorted(set(chain(*chain(*asked))))
-        own = comparison.queries[wanted]
-        nearest = search(candidate.vectors[own], candidate.vectors, k=HITS, own=own)
-        hits |= {(position, query): nearest.of(number) for number, query in enumerate(wanted)}
-    found_rows = {row for found in hits.values() for row, _ in found}
-    rows = sorted(found_rows | {int(comparison.queries[query]) for _, query in hits})
-    number_of = {row: number for number, row in enumerate(rows)}
-    queries, pairs = dict[int, dict[str, Any]](), []
-    for pair, sample, found in zip(comparison.pairs, samples, comparison.report["pairs"], strict=True):
-        for query in chain(*sample.values()):
-            one = queries.setdefault(query, {"photo": number_of[int(comparison.queries[query])], "hits": {}})
-            for position in pair:
-                one["hits"][position] = [(number_of[row], round(score, 4)) for row, score in hits[position, query]]
-        position_of = {query: position for position, query in enumerate(queries)}
-        pairs.append(
-            {
-                "first": pair[0],
-                "second": pair[1],
-                "words": _show_pair(found),
-                "words_back": _show_pair(found, is_turned=True),
-                "counts": {
-                    "first": found["only_first_right"],
-                    "second": found["only_second_right"],
-                    "wrong": found["both_wrong"],
-                    "right": found["both_right"],
-                },
-                "shown": {name: [position_of[query] for query in some] for name, some in sample.items()},
-            }
-        )
-    return rows, {"queries": list(queries.values()), "pairs": pairs}
-
-
-def _show_pair(pair: Mapping[str, Any], *, is_turned: bool = False) -> str:
-    """The second's Recall@1 less the first's, in points with its interval."""
-    found = pair["recall_at_1"]
-    low, high = found["interval"]
-    bounds = (-found["value"], -high, -low) if is_turned else (found["value"], low, high)
-    mean, low, high = (f"{100 * value:+.1f}" for value in bounds)
-    few = "" if pair["enough_differ"] else "; too few differ"
-    return f"{mean} points, {low} to {high}{few}".replace("-", "−")
-
-
-def write_query_table(comparison: Comparison, path: Path) -> None:
+def write_query_table(
+    path: Path, images: Images, queries: Ids, candidates: Sequence[Candidate], evaluations: Sequence[Evaluation]
+) -> None:
     """Write the table of queries: for each candidate, whether its first hit is right (1 or 0), and its MAP@R."""
-    images, scores = comparison.images, [one.scores for one in comparison.evaluations]
-    names = [guard_cell(valid_text(one.name)) for one in comparison.candidates]
+    names, scores = [guard_cell(valid_text(one.name)) for one in candidates], [one.scores for one in evaluations]
     header = [*TABLE_START, *(f"{what} {name}" for name in names for what in ("right", "map_at_r"))]
 
     def list_rows() -> Iterator[list[object]]:
-        for query, row in enumerate(comparison.queries.tolist()):
+        for query, row in enumerate(queries.tolist()):
             item = images.items[row]
             cells: list[object] = [guard_cell(item.path), guard_cell(item.label or ""), images.places[row].sha256]
             for one in scores:
@@ -273,7 +138,7 @@ def format_report(report: Mapping[str, Any]) -> str:
     header = ["", "width", "images/s", *(f"Recall@{k}" for k in ks), "MAP@R", "R-precision"]
     rows = [(*header, f"Recall@1 against {names[0]}")]
     differences = [""]
-    for pair in _with_first(report):
+    for pair in report["pairs"][: len(candidates) - 1]:  # the first candidate with each other one
         few = "" if pair["enough_differ"] else ", too few differ"
         differences.append(f"{_format_bounds(pair['recall_at_1'], '+')} {pair['verdict']}{few}")
     for name, one, difference in zip(names, candidates, differences, strict=True):
@@ -291,23 +156,13 @@ def format_report(report: Mapping[str, Any]) -> str:
         lines.append(f"skipped files: {reasons}")
     for name, one in zip(names, candidates, strict=True):
         lines.append(f"{name}: {one['embedded']:,} images embedded, {one['from_cache']:,} from the cache")
-    page = ["", f"Page: {printable_path(report['files'][1])}"] if "files" in report else []
-    return "\n".join([*lines, *_list_caveats(report), *page])
-
-
-def _with_first(report: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """The pairs of the first candidate with each other one, in their order."""
-    return list(report["pairs"][: len(report["candidates"]) - 1])
+    return "\n".join([*lines, *_list_caveats(report), f"queries: {printable_path(report['files'][0])}"])
 
 
 def _format_bounds(found: Mapping[str, Any], sign: str = "") -> str:
     """A share and its interval in percent."""
     mean, low, high = (f"{100 * value:{sign}.1f}" for value in (found["value"], *found["interval"]))
     return f"{mean} [{low}, {high}]"
-
-
-def _is_flattered(report: Mapping[str, Any]) -> bool:
-    return report["groups"] is not None and bool(report["groups"]["flattered"])
 
 
 def _list_caveats(report: Mapping[str, Any]) -> list[str]:
@@ -324,7 +179,7 @@ def _list_caveats(report: Mapping[str, Any]) -> list[str]:
                 f"note: {name} was made by `retrieval train`, and its file does not say on which images: for those its "
                 "scores are too good; compare the run's folder as well, and they are counted"
             )
-    if _is_flattered(report):
+    if report["groups"] is not None and report["groups"]["flattered"]:
         groups, is_certain = report["groups"], report["intervals_over"] == "groups"
         grouped = ", ".join(
             f"{printable_path(one['name'])} "

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FEWEST, MOST = 2, 8
 MODEL, RUN = "model", "run"
-TABLE_NAME, PAGE_NAME = "queries.csv", "compare.html"
+TABLE_NAME = "queries.csv"
 TABLE_START = ("path", "label", "sha256")
 
 
@@ -64,7 +64,7 @@ def compare(
     Args:
         images: what `build` takes as a source, with labels.
         candidates: two to eight models, galleries, training runs, or `builtin`; by name, or as `path` and `name=path`.
-        out: the folder of the page, `compare.html`, and of the table, `queries.csv`.
+        out: the folder of the table of queries, `queries.csv`.
         labels: CSV or Parquet of `path,label`, in place of all other labels.
         k: the K of Recall@K.
         cache: folder of vectors; None is your cache folder.
@@ -79,29 +79,27 @@ def compare(
     labels_file = None if labels is None else as_path(labels, "labels")
     folder = user_cache() if cache is None else as_path(cache, "cache")
     _check_folders(out, folder, source=source)
-    from retrieval_app.comparing.compare_report import evaluate_candidates, write_compare_page, write_query_table
+    from retrieval_app.comparing.compare_report import evaluate_candidates, write_query_table
     from retrieval_app.comparing.embedding import embed_candidates, read_images
 
     found = read_images(source, labels_file=labels_file, progress=partial(progress, "Reading"))
     found = embed_candidates(chosen, found, cache=folder, workers=workers or usable_cores(), progress=progress)
-    comparison = evaluate_candidates(found, chosen, ks=ks, progress=partial(progress, "Scoring"))
+    report, queries, evaluations = evaluate_candidates(found, chosen, ks=ks, progress=partial(progress, "Scoring"))
     out.mkdir(parents=True, exist_ok=True)
-    table, page = out / TABLE_NAME, out / PAGE_NAME
-    comparison.report.update(seconds=time.perf_counter() - started, files=[str(table), str(page)])
-    write_query_table(comparison, table)
-    write_compare_page(comparison, page, progress=partial(progress, "Drawing"))
-    return comparison.report
+    table = out / TABLE_NAME
+    write_query_table(table, found, queries, chosen, evaluations)
+    return {**report, "seconds": time.perf_counter() - started, "files": [str(table)]}
 
 
 def _check_folders(out: Path, cache: Path, *, source: str) -> None:
-    """Refuse a folder inside the images, where the next scan would find it, and foreign files of the same names."""
+    """Refuse a folder inside the images, where the next scan would find it, and a foreign file of the same name."""
     from training.data.datasets import require_outside
 
     require_outside(out, data=Path(source), flag="--out")
     require_outside(cache, data=Path(source), flag="--cache")
     if out.exists() and not out.is_dir():
         raise InputError("expected a folder to write, found a file; give another --out", at=out)
-    check_own_files(out, (TABLE_NAME, PAGE_NAME), header=TABLE_START)
+    check_own_files(out, (TABLE_NAME,), header=TABLE_START)
 
 
 def read_candidates(given: Sequence[str | Path] | Mapping[str, str | Path]) -> list[Candidate]:

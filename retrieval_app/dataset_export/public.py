@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from index.gallery.gallery import Gallery
     from retrieval_app.dataset_export.rows import RowPlan
 
-KINDS = ("imagefolder", "parquet", "webdataset")
 GROUP, IMAGE = "group", "image"
 _READ_AHEAD = 8
 _FORMAT_VERSION = 1
@@ -38,7 +37,6 @@ class DatasetReport:
     """
 
     out: str
-    kind: str
     gallery: str
     version: str
     images: int
@@ -53,25 +51,21 @@ def export_dataset(
     gallery: str | Path | Gallery,
     out: str | Path,
     *,
-    kind: str = KINDS[0],
     where: str | Condition | None = None,
     split: str | None = None,
     by: str = GROUP,
     seed: int = 0,
     progress: Progress = no_progress,
 ) -> DatasetReport:
-    """Write the members of a gallery as a data set in a new folder, all or nothing.
+    """Write the members of a gallery as folders of images with metadata.parquet, all or nothing.
 
     Args:
         out: a folder that does not exist or is empty.
-        kind: `imagefolder` (folders of images with metadata.parquet), `parquet` or `webdataset`.
         where: a filter; None: all members.
         split: percentages, as "80/10/10"; None keeps the splits that the images have, if any.
         by: what is never divided: `group` (images of one scene, and near-duplicates) or `image`.
         seed: of the splits.
     """
-    if kind not in KINDS:
-        raise InputError(f"kind: expected one of {', '.join(KINDS)}, got {kind!r}")
     if by not in (GROUP, IMAGE):
         raise InputError(f"by: expected {GROUP} or {IMAGE}, got {by!r}")
     from index.filters.parser import parse_filter
@@ -85,7 +79,7 @@ def export_dataset(
     _check_out(folder, opened)
     plan = plan_rows(opened, condition, split=split, by_group=by == GROUP, seed=seed)
     with _new_folder(folder.resolve()) as unfinished:
-        report = _write(opened, condition, plan, unfinished, kind=kind, progress=progress)
+        report = _write(opened, condition, plan, unfinished, progress)
         report = replace(report, out=valid_text(str(folder)))
         wanted = {"split": split, "by": by if split else None, "seed": seed if split else None}
         manifest = {"format_version": _FORMAT_VERSION, **asdict(report), **wanted}
@@ -94,18 +88,16 @@ def export_dataset(
     return report
 
 
-def _write(
-    gallery: Gallery, where: Condition | None, plan: RowPlan, folder: Path, *, kind: str, progress: Progress
-) -> DatasetReport:
+def _write(gallery: Gallery, where: Condition | None, plan: RowPlan, folder: Path, progress: Progress) -> DatasetReport:
     from index.catalog.rows import SPLIT
     from index.threads import map_ahead, usable_cores
-    from retrieval_app.dataset_export.writers import FORMATS, write_dataset
+    from retrieval_app.dataset_export.writers import write_dataset
 
     def read(row: CatalogRow) -> tuple[CatalogRow, dict[str, Any], bytes | Path | ImageError]:
-        return row, plan.describe(row), _read(gallery, row, links=FORMATS[kind].links)
+        return row, plan.describe(row), _read(gallery, row)
 
     labels, splits, left_out, linked = Counter[str | None](), Counter[str | None](), [], 0
-    with gallery.catalog() as catalog, write_dataset(kind, folder, plan) as write:
+    with gallery.catalog() as catalog, write_dataset(folder, plan) as write:
         rows = catalog.rows(status="indexed", where=where)
         with closing(map_ahead(read, rows, workers=usable_cores(), ahead=_READ_AHEAD)) as found:
             for done, (row, values, content) in enumerate(found, start=1):
@@ -121,7 +113,6 @@ def _write(
         raise InputError("no image of it can be read, so nothing is exported", at=gallery.path)
     return DatasetReport(
         out=valid_text(str(folder)),
-        kind=kind,
         gallery=valid_text(gallery.name),
         version=gallery.version,
         images=labels.total(),
@@ -183,14 +174,14 @@ def _new_folder(out: Path) -> Iterator[Path]:
         raise InputError(f"cannot be written: {error.strerror or error}; nothing is left of it", at=out) from error
 
 
-def _read(gallery: Gallery, row: CatalogRow, *, links: bool) -> bytes | Path | ImageError:
-    """The path of an unchanged local file, where links are wanted, or the checked bytes; or why neither can be had."""
+def _read(gallery: Gallery, row: CatalogRow) -> bytes | Path | ImageError:
+    """The path of an unchanged local file, or the checked bytes; or why neither can be had."""
     from index.images.image_files import modified_ns
     from index.sources.reading import read_indexed
 
     try:
         place = gallery.place_of(row)
-        if links and place.offset is None and place.store is None:
+        if place.offset is None and place.store is None:
             with suppress(OSError):
                 status = place.file.stat()
                 if (status.st_size, modified_ns(status)) == (row.size_bytes, row.mtime_ns):

@@ -88,12 +88,11 @@ class DatasetColumn:
 
 @dataclass(frozen=True, slots=True)
 class RowPlan:
-    """What the rows of an export have in common: sorted labels, columns, and bytes and number of images by split."""
+    """What the rows of an export have in common: sorted labels, columns, and number of images by split."""
 
     images: int
     labels: Sequence[str]
     columns: Sequence[DatasetColumn]
-    sizes: Mapping[str | None, int]
     counts: Mapping[str | None, int]
 
     def describe(self, row: CatalogRow) -> dict[str, Any]:
@@ -106,14 +105,13 @@ def plan_rows(gallery: Gallery, where: Condition | None, *, split: str | None, b
     """Read all rows once, for types, splits and sizes."""
     shares = None if split is None else parse_shares(split)
     kinds: dict[str, set[str]] = {}
-    ids, labels, bytes_, given = list[int](), list[str | None](), list[int](), list[str | None]()
+    ids, labels, given = list[int](), list[str | None](), list[str | None]()
     is_tagged = is_judged = False
     trust, shown = read_label_probabilities(gallery.path), printable_path(gallery.path)
     with gallery.catalog() as catalog:
         for row in catalog.rows(status="indexed", where=where):
             ids.append(row.id)
             labels.append(row.label)
-            bytes_.append(row.size_bytes)
             metadata = row.metadata
             own_split = metadata.get(SPLIT)
             given.append(None if isinstance(own_split, dict | list) else as_text(own_split).strip() or None)
@@ -136,9 +134,7 @@ def plan_rows(gallery: Gallery, where: Condition | None, *, split: str | None, b
                 f"{shown}: the images have {len(known)} values of split, at most {_MOST_SPLITS} are exported; give "
                 "--split, or correct the column"
             )
-    split_of, sizes = dict(zip(ids, splits, strict=True)), Counter[str | None]()
-    for one, size in zip(splits, bytes_, strict=True):
-        sizes[one] += size
+    split_of = dict(zip(ids, splits, strict=True))
     columns = [DatasetColumn(LABEL, TEXT, lambda row, _: row.label)]
     if is_judged:
         columns.append(DatasetColumn(P_RIGHT, FLOAT, lambda row, _: trust.of(row)[0]))
@@ -150,7 +146,7 @@ def plan_rows(gallery: Gallery, where: Condition | None, *, split: str | None, b
     # Below its source; of a file elsewhere the name alone, as a data set may be published.
     columns.append(DatasetColumn(ORIGINAL, TEXT, lambda row, _: valid_text(hide_folder(row.path))))
     columns += _plan_metadata(kinds)
-    return RowPlan(len(ids), sorted(set(filter(None, labels))), columns, sizes, Counter(splits))
+    return RowPlan(len(ids), sorted(set(filter(None, labels))), columns, Counter(splits))
 
 
 def _plan_metadata(kinds: Mapping[str, set[str]]) -> Iterator[DatasetColumn]:

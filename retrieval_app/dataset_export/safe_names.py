@@ -21,24 +21,13 @@ class SafeNames:
 
     def __init__(self, *taken: str, splits: bool = False) -> None:
         self._taken = {_fold(name) for name in taken}
-        self._names: dict[str, str] = {}
         self._unsafe = _UNSAFE_SPLIT if splits else _UNSAFE
-
-    def name(self, text: str, *, suffix: str = "") -> str:
-        """The name of a text, always the same, with a suffix."""
-        known = self._names.get(text)
-        if known is None:
-            known = self._names[text] = self.take(text, suffix=suffix)
-        return known
 
     def take(self, text: str, *, suffix: str = "", key: str = "") -> str:
         """A name that nothing else has; `key` tells equal texts apart."""
         stem = make_safe(text, self._unsafe)
         name, number = f"{stem}{suffix}", 0
-        if stem != text or key or _fold(name) in self._taken:
-            if stem == text and _fold(name) not in self._taken:
-                self._taken.add(_fold(name))
-                return name
+        if stem != text or _fold(name) in self._taken:
             digest = hashlib.sha256(f"{text}\0{key}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
             name = f"{stem}_{digest}{suffix}"
             while _fold(name) in self._taken:

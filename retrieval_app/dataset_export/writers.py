@@ -1,27 +1,23 @@
-"""Writers of data sets: image folder, Parquet and WebDataset, each a context manager for one split."""
+"""Image folders of a data set, one for each split, with a table of their columns."""
 
-import io
 import json
-import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from index.catalog.rows import SPLIT, CatalogRow
 from index.durable import link_file
-from index.images.decode import FIRST_BYTES, find_format
+from index.images.decode import FIRST_BYTES, suffix_of
 from index.images.image_files import IMAGE_SUFFIXES
 from index.markers import EXPORT_CARD, EXPORT_MARK
 from index.sources.table_rows import import_pyarrow
 from index.text import valid_text
-from retrieval_app.dataset_export.rows import BOOL, FLOAT, INT, LABEL, TEXT, TEXTS, RowPlan
+from retrieval_app.dataset_export.rows import BOOL, FLOAT, INT, TEXT, TEXTS, RowPlan
 from retrieval_app.dataset_export.safe_names import SafeNames
 
 UNLABELLED = "unlabelled"
-_SHARD_BYTES, _GROUP_BYTES, _GROUP_ROWS, _METADATA_ROWS = 500 << 20, 64 << 20, 100, 10_000
-_SUFFIXES = {"JPEG": ".jpg", "TIFF": ".tif"}
+_METADATA_ROWS = 10_000
 Write = Callable[[CatalogRow, Mapping[str, Any], bytes | Path], bool]
 """Writes an image with its columns; whether it became a hard link."""
 
@@ -38,7 +34,7 @@ def write_image_folder(folder: Path, plan: RowPlan, split: str | None, name: str
     safe = SafeNames("metadata.parquet", EXPORT_MARK, EXPORT_CARD, UNLABELLED)
     folders: dict[str | None, str] = {None: UNLABELLED, **{label: safe.take(label) for label in plan.labels}}
     files, rows = dict[str, _Files](), list[dict[str, Any]]()
-    with open_parquet(folder / "metadata.parquet", plan, "file_name") as table:
+    with _open_table(folder / "metadata.parquet", plan) as table:
 
         def write(row: CatalogRow, values: Mapping[str, Any], content: bytes | Path) -> bool:
             label = folders[row.label]
@@ -47,125 +43,32 @@ def write_image_folder(folder: Path, plan: RowPlan, split: str | None, name: str
             file_name, is_link = files[label].write(row, content)
             rows.append({"file_name": f"{label}/{file_name}", **values})
             if len(rows) == _METADATA_ROWS:
-                write_rows(table, rows)
+                _write_rows(table, rows)
             return is_link
 
         yield write
-        write_rows(table, rows)
+        _write_rows(table, rows)
 
 
 @contextmanager
-def write_parquet(folder: Path, plan: RowPlan, split: str | None, name: str) -> Iterator[Write]:
-    """Shards `data/SPLIT-00000-of-00001.parquet` with a column `image` of `{bytes, path}`, as of Hugging Face."""
-    (folder / "data").mkdir(exist_ok=True)
-    count = plan.counts[split]
-    shards = max(1, min(-(-count // _GROUP_ROWS), -(-plan.sizes[split] // _SHARD_BYTES)))
-    rows, tables, written, size = list[dict[str, Any]](), list[Any](), 0, 0
-    with ExitStack() as stack:
-
-        def open_shards(most: int) -> None:
-            while len(tables) < most:
-                stack.close()
-                path = folder / "data" / f"{name}-{len(tables):05}-of-{shards:05}.parquet"
-                tables.append(stack.enter_context(open_parquet(path, plan, "image")))
-
-        def flush() -> None:
-            """Write the waiting rows as a row group, to the shard that their number asks for."""
-            nonlocal written, size
-            open_shards(min(shards, written * shards // count + 1))
-            written, size = written + len(rows), 0
-            write_rows(tables[-1], rows)
-
-        def write(row: CatalogRow, values: Mapping[str, Any], content: bytes | Path) -> bool:
-            nonlocal size
-            assert isinstance(content, bytes)
-            path = PurePosixPath(valid_text(row.path)).name
-            rows.append({"image": {"bytes": content, "path": path}, **values})
-            size += len(content)
-            if len(rows) == _GROUP_ROWS or size >= _GROUP_BYTES:
-                flush()
-            return False
-
-        yield write
-        flush()
-        open_shards(shards)  # where images were left out
-
-
-@contextmanager
-def write_webdataset(folder: Path, plan: RowPlan, split: str | None, name: str) -> Iterator[Write]:
-    """Shards `SPLIT-000000.tar` of images, each with a JSON file of its columns beside it."""
-    shards = list[tarfile.TarFile]()
-    with ExitStack() as stack:
-
-        def write(row: CatalogRow, values: Mapping[str, Any], content: bytes | Path) -> bool:
-            assert isinstance(content, bytes)
-            if not shards or shards[-1].offset >= _SHARD_BYTES:
-                stack.close()
-                shards.append(stack.enter_context(tarfile.open(folder / f"{name}-{len(shards):06}.tar", "w")))
-            columns = json.dumps(values, ensure_ascii=False).encode()
-            for suffix, data in ((find_suffix(row, content), content), (".json", columns)):
-                member = tarfile.TarInfo(f"{row.id:08}{suffix}")
-                member.size = len(data)
-                shards[-1].addfile(member, io.BytesIO(data))
-            return False
-
-        yield write
-
-
-@dataclass(frozen=True, slots=True)
-class Format:
-    """A kind of data set, by a writer that takes folder, plan, split and the split's safe name.
-
-    `links`: images stay files, which can be hard links. `card`: pattern of the files of a split in README.md, if any.
-    """
-
-    write: Callable[[Path, RowPlan, str | None, str], AbstractContextManager[Write]]
-    links: bool = False
-    card: str = ""
-
-
-FORMATS: Mapping[str, Format] = {
-    "imagefolder": Format(write_image_folder, links=True, card="{}/**"),
-    "parquet": Format(write_parquet, card="data/{}-*"),
-    "webdataset": Format(write_webdataset),
-}
-
-
-@contextmanager
-def write_dataset(kind: str, folder: Path, plan: RowPlan) -> Iterator[Write]:
-    """Write a data set by one writer for each split, and README.md where `datasets.load_dataset` needs it."""
-    chosen, names, writers = FORMATS[kind], SafeNames(splits=True), dict[str | None, Write]()
+def write_dataset(folder: Path, plan: RowPlan) -> Iterator[Write]:
+    """Write an image folder for each split, and README.md, which names them for `datasets.load_dataset`."""
+    names, writers = SafeNames(splits=True), dict[str | None, Write]()
     safe = {split: "train" if split is None else names.take(split) for split in plan.counts}
     with ExitStack() as stack:
 
         def write(row: CatalogRow, values: Mapping[str, Any], content: bytes | Path) -> bool:
             split = values.get(SPLIT)
             if split not in writers:
-                writers[split] = stack.enter_context(chosen.write(folder, plan, split, safe[split]))
+                writers[split] = stack.enter_context(write_image_folder(folder, plan, split, safe[split]))
             return writers[split](row, values, content)
 
         yield write
-    if not chosen.card:
-        return
     lines = ["---", "configs:", "- config_name: default", "  data_files:"]
     for split in writers:
-        pattern = "**" if split is None and kind == "imagefolder" else chosen.card.format(safe[split])
+        pattern = "**" if split is None else f"{safe[split]}/**"
         lines += [f"  - split: {_quote(safe[split])}", f"    path: {_quote(pattern)}"]
-    if kind == "parquet":
-        lines += ["dataset_info:", "  features:", *_list_features(plan)]
     (folder / EXPORT_CARD).write_text("\n".join([*lines, "---", ""]), encoding="utf-8")
-
-
-def _list_features(plan: RowPlan) -> Iterator[str]:
-    """Lines of the card by which `datasets` reads labels as classes; in Parquet they are texts, for other programs."""
-    yield from ("  - name: image", "    dtype: image")
-    for column in plan.columns:
-        yield f"  - name: {_quote(column.name)}"
-        if column.name == LABEL and plan.labels:
-            yield from ("    dtype:", "      class_label:", "        names:")
-            yield from (f"          '{number}': {_quote(label)}" for number, label in enumerate(plan.labels))
-        else:
-            yield f"    list: {TEXT}" if column.kind == TEXTS else f"    dtype: {column.kind}"
 
 
 def _quote(text: str) -> str:
@@ -174,10 +77,9 @@ def _quote(text: str) -> str:
     return f'"{"".join(quoted)}"'
 
 
-def open_parquet(path: Path, plan: RowPlan, first: str) -> AbstractContextManager[Any]:
-    """A Parquet file to write, of a column `image` or `file_name` and those of the plan; texts have dictionaries."""
+def _open_table(path: Path, plan: RowPlan) -> AbstractContextManager[Any]:
+    """A Parquet file to write, of `file_name` and the columns of the plan; texts have dictionaries."""
     pyarrow = import_pyarrow("writing Parquet")
-    image = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
     types = {
         TEXT: pyarrow.string(),
         BOOL: pyarrow.bool_(),
@@ -185,14 +87,15 @@ def open_parquet(path: Path, plan: RowPlan, first: str) -> AbstractContextManage
         FLOAT: pyarrow.float64(),
         TEXTS: pyarrow.list_(pyarrow.string()),
     }
-    columns = [(column.name, types[column.kind]) for column in plan.columns]
-    schema = pyarrow.schema([(first, image if first == "image" else pyarrow.string()), *columns])
+    columns = [("file_name", pyarrow.string()), *((column.name, types[column.kind]) for column in plan.columns)]
     texts = [column.name for column in plan.columns if column.kind == TEXT]
-    opened: AbstractContextManager[Any] = pyarrow.parquet.ParquetWriter(path, schema, use_dictionary=texts)
+    opened: AbstractContextManager[Any] = pyarrow.parquet.ParquetWriter(
+        path, pyarrow.schema(columns), use_dictionary=texts
+    )
     return opened
 
 
-def write_rows(file: Any, rows: list[dict[str, Any]]) -> None:
+def _write_rows(file: Any, rows: list[dict[str, Any]]) -> None:
     """Write rows to an open Parquet file as one row group, and forget them."""
     if rows:
         table = import_pyarrow("writing Parquet").Table.from_pylist(rows, schema=file.schema)
@@ -226,8 +129,5 @@ def find_suffix(row: CatalogRow, content: bytes | Path) -> str:
         return own
     if isinstance(content, Path):
         with content.open("rb") as file:
-            start = file.read(FIRST_BYTES)
-    else:
-        start = content[:FIRST_BYTES]
-    kind = find_format(start) or "bin"
-    return _SUFFIXES.get(kind, f".{kind.lower()}")
+            content = file.read(FIRST_BYTES)
+    return f".{suffix_of(content)}"

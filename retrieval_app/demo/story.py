@@ -3,7 +3,6 @@
 import csv
 import json
 import shlex
-import shutil
 import tarfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,31 +20,18 @@ from index.evaluation.comparison import paired_bootstrap
 from index.gallery.any_query import make_vector
 from index.gallery.gallery import Gallery
 from index.gallery.ranking import Hit
-from index.images.image_files import read_image
 from index.labels.decisions import KEEP
 from index.labels.issues import LabelIssues
 from index.markers import is_vacant
-from index.outputs import COPY, SEMANTIC
 from retrieval_app import audit, build, export, open_gallery, train
 from training.data.datasets import list_dataset
 from training.data.label_noise import add_label_noise
-from training.data.transforms import Edit, compress, cut, draw_copy, mirror, recolour, turn
 from training.options.config import LabelNoise
 from training.run.phases import Watcher
 
 WRONG_SHARE = 0.3
 ON_AUDIT_PAGE = 400
-EDITED = 48  # photos that are edited and looked for
-_EDITS: Sequence[tuple[float, Edit]] = (
-    (1, partial(cut, least=0.6)),
-    (0.5, mirror),
-    (1, partial(turn, degrees=12)),
-    (1, partial(recolour, strength=0.3)),
-    (1, compress),
-)
-_SIDE = 512  # pixels, above which files are read at less than their size
 Say = Callable[[str], None]
-"""The default address of `retrieval serve`."""
 PHOTOS = Path(__file__).with_name("photos.tar")
 _NEW = 6  # photos of each product that are not labelled
 _TRAINING: Mapping[str, Any] = {"view": "whole", "pooling": "own", "frozen": True}
@@ -74,7 +60,6 @@ def run_demo(
         build(None, labels, folders[BEFORE], cache=cache, progress=partial(watcher.on_images, "index"))
     gallery = open_gallery(folders[BEFORE])
     answers = {BEFORE: _find_nearest(gallery, _embed(gallery, photos))}
-    found_first = _find_originals(out / "edited", gallery, seed=seed)
     say("Training on these labels")
     with watch() as watcher:
         options = {**_TRAINING, "val": out / "photos/unseen", "resume": (run / "config.json").exists()}
@@ -89,15 +74,12 @@ def run_demo(
         outcome = audit(run, limit=ON_AUDIT_PAGE, cache=cache, workers=2, apply_to=cleaned, progress=watcher.on_images)
     build(model, cleaned, folders[CLEANED], cache=cache)
     answers[CLEANED] = _find_nearest(open_gallery(folders[CLEANED]), vectors)
-    say("Searching new photos, which have no name here, by words")
-    words = _search_by_words(out, photos, labels=labels, cache=cache)
     report = {
         "out": str(out),
         "new_photos": {name: _score(photos, hits) for name, hits in answers.items()},
         "labels": _check_labels(outcome.audited, cleaned),
+        "example": photos[-1].parent.name.replace("-", " "),
         "verdict": trained["verdict"],
-        "found_first": found_first,
-        "words": words,
         "audit_page": str(run / "audit" / "audit.html"),
         "model": exported.to_json(),
         "seconds": time.perf_counter() - started,
@@ -171,35 +153,6 @@ def _score(photos: Sequence[Path], hits: Sequence[Hit]) -> dict[str, Any]:
     return scored
 
 
-def _find_originals(folder: Path, gallery: Gallery, *, seed: int) -> dict[str, int]:
-    """The number of edited photos, and by output that of those whose original is the first result."""
-    folder.mkdir(exist_ok=True)
-    found = {"asked": 0, SEMANTIC: 0, COPY: 0}
-    for number, original in enumerate(gallery.sample(EDITED, seed=seed)):
-        path = folder / f"{number:02}.jpg"
-        photo = read_image(gallery.place(original.id).file, target_side=_SIDE)
-        draw_copy(photo, np.random.default_rng((seed, number)), edits=_EDITS).save(path)
-        found["asked"] += 1
-        for output in (SEMANTIC, COPY):
-            found[output] += gallery.view(output).search(path, k=1)[0].id == original.id
-    return found
-
-
-def _search_by_words(out: Path, photos: Sequence[Path], *, labels: Path, cache: Path) -> dict[str, Any]:
-    """Search photos under numbers as names by the names of products, which the labelled photos teach."""
-    numbered, gallery = out / "photos/numbered", out / "gallery-words"
-    numbered.mkdir(exist_ok=True)
-    for number, path in enumerate(photos):
-        if not (numbered / f"{number:03}.jpg").exists():
-            shutil.copyfile(path, numbered / f"{number:03}.jpg")
-    build(None, [labels, numbered], gallery, cache=cache)
-    opened, kinds, found = open_gallery(gallery), [path.parent.name for path in photos], list[bool]()
-    for kind in sorted(set(kinds)):
-        hits = opened.search(opened.ask_words(kind.replace("-", " ")), k=_NEW, where="source LIKE '%numbered'")
-        found += [kinds[int(Path(hit.path).stem)] == kind for hit in hits]
-    return {"asked": len(set(kinds)), "shown": len(found), "right": sum(found), "example": kinds[-1].replace("-", " ")}
-
-
 def _check_labels(audited: LabelIssues, cleaned: Path) -> dict[str, Any]:
     """The audit's verdicts and the cleaned labels compared with the true ones."""
     issues = [image for image in audited.items if image.outcome != KEEP]
@@ -233,14 +186,14 @@ def format_report(report: dict[str, Any]) -> str:
         f"Audit page: {report['audit_page']}",
         f"{report['seconds']:.0f} s. Browse the photos: retrieval serve {out}/gallery",
         f"  or with Gradio: retrieval gradio {out}/gallery",
-        f"Search by words: retrieval search {out}/gallery-words {shlex.quote(report['words']['example'])}",
+        f"Search by words: retrieval search {out}/gallery {shlex.quote(report['example'])}",
     ]
     return "\n".join(lines)
 
 
 def list_findings(report: Mapping[str, Any]) -> list[str]:
     """The findings, a line each."""
-    labels, stages, asked, words = (report[name] for name in ("labels", "new_photos", "found_first", "words"))
+    labels, stages = report["labels"], report["new_photos"]
 
     def percent(row: Mapping[str, Any]) -> str:
         low, high = row["interval"]
@@ -257,8 +210,4 @@ def list_findings(report: Mapping[str, Any]) -> list[str]:
         f"Cleaning: the audit flags {labels['issues']} labels, {labels['wrong_issues']} of them wrong. Of the "
         f"{labels['cleaned']} labels that are left, {labels['wrong_cleaned']} are wrong.",
         f"Verdict of the training: {report['verdict']['text']}",
-        f"Words: the {words['asked']} products' names, which labelled photos teach, find new photos without a name; of "
-        f"the first {_NEW} of each {100 * words['right'] / words['shown']:.0f} % show the product.",
-        f"Edited copies (cut, turned, recoloured) of {asked['asked']} among {labels['given']} photos: {asked['copy']} "
-        f"find their original first by copy detection, {asked['semantic']} by semantic similarity.",
     ]

@@ -1,30 +1,21 @@
 """`retrieval labels` without a server: the issues of a gallery or an audit, decisions imported, verdicts accepted."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from index.arrays import Floats
 from index.durable import write_csv
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.labels.decision_files import match_decisions
 from index.labels.decisions import P_RIGHT, ImageRef, LabelDecision, LabelKey
 from index.labels.issue_tables import read_issues
-from index.labels.issues import (
-    MIN_P_ERROR,
-    LabelIssue,
-    LabelIssues,
-    collect_issues,
-    make_issues,
-    propose_labels,
-    rank_classes,
-)
+from index.labels.issues import MIN_P_ERROR, LabelIssue, LabelIssues, collect_issues, make_issues, propose_labels
 from index.labels.kinds import count_groups
-from index.labels.label_errors import find_label_errors, two_pass_confidences
+from index.labels.label_errors import find_label_errors
 from index.progress import Progress, no_progress
 from index.text import printable_path
 from retrieval_app.insights import label_issues
@@ -67,11 +58,10 @@ def find_current_issues(
     return label_issues.without_dropped_copies(issues, opened), duplicates, decisions
 
 
-def score_gallery(gallery: Gallery, progress: Progress = no_progress) -> tuple[LabelIssues, Callable[[], Floats]]:
+def score_gallery(gallery: Gallery, progress: Progress = no_progress) -> LabelIssues:
     """Label-error detection on a gallery's given labels, with all labels as items, and then images without one.
 
-    Labels of one image, near-duplicates apart, are left out. The function computes (N, C) confidences of those N of the
-    items that have a label, in the classes in the order of their names.
+    Labels of one image, near-duplicates apart, are left out.
     """
     gallery = gallery.without_decisions
     images = label_issues.read_labelled(gallery, find_duplicate_groups(gallery, progress))
@@ -89,14 +79,12 @@ def score_gallery(gallery: Gallery, progress: Progress = no_progress) -> tuple[L
     order = np.argsort(-found.p_error, kind="stable")
     items = make_issues(own, found, order)
     items += propose_labels(found, loose.ids, own.names, np.argsort(-found.p_proposed[:, 0], kind="stable"))
-    scored = LabelIssues(
+    return LabelIssues(
         locate_images(gallery, items),
         checked=len(order),
         noise_rate=float(found.p_error.mean()),
-        classes=rank_classes(found, own.labels, own.names),
         is_lower_bound=gallery.knows_labels,
     ).with_decisions(ReviewStore.of_gallery(gallery.path).label_decisions())
-    return scored, lambda: two_pass_confidences(own.vectors, own.labels, count=count, groups=own.groups)[order]
 
 
 def locate_images(gallery: Gallery, items: Sequence[LabelIssue]) -> tuple[LabelIssue, ...]:

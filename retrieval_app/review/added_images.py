@@ -19,7 +19,7 @@ from pathlib import Path
 from index.catalog.rows import CatalogRow
 from index.durable import replacing, sync_path
 from index.errors import InputError
-from index.images.decode import find_format
+from index.images.decode import suffix_of
 from index.images.image_files import decode_image
 from index.labels.decided_labels import read_current_catalog
 from index.labels.decisions import check_label
@@ -27,7 +27,6 @@ from index.sources.folder_walk import walk_folder
 from index.text import printable_path
 from index.versions.annotations import ANNOTATIONS, added_folder, incoming_folder
 
-_EXTENSIONS = {"JPEG": "jpg", "TIFF": "tif"}  # other formats have their own name as extension
 _MAX_NAME_BYTES = 255
 _STALE_SECONDS = 3600
 _WRITTEN_NAME = re.compile(r"[0-9a-f]{32}(\.tmp)?|\.retrieval-[0-9a-f]{16}\.tmp")
@@ -50,8 +49,7 @@ def store_image(gallery: Path, data: bytes, *, name: str, label: str | None, max
     shown = printable_path(name)
     folder_name = None if label is None else check_folder_label(label)
     decode_image(data, name=shown, target_side=1, max_pixels=max_pixels)
-    kind = find_format(data) or ""  # whatever its name says
-    stored = f"{hashlib.sha256(data).hexdigest()}.{_EXTENSIONS.get(kind, kind.lower())}"
+    stored = f"{hashlib.sha256(data).hexdigest()}.{suffix_of(data)}"  # whatever its name says
     if folder_name is not None:
         _refuse_other_case(folder_name, folder=added_folder(gallery))
         stored = f"{folder_name}/{stored}"

@@ -31,21 +31,14 @@ class SelectionChangedError(RetrievalError):
 
 
 def select_images(
-    gallery: Gallery,
-    *,
-    ids: Sequence[int] | None = None,
-    where: Condition | None = None,
-    count: int | None = None,
-    sample: Callable[[Ids], Ids] | None = None,
+    gallery: Gallery, *, ids: Sequence[int] | None = None, where: Condition | None = None, count: int | None = None
 ) -> Ids:
-    """(N,) sorted ids of named images or of those that a filter keeps; at most `count`, or a `sample` of these."""
+    """(N,) sorted ids of named images or of those that a filter keeps, `count` where it is given."""
     if (ids is None) == (where is None):
         raise InputError("name the images either by ids or by a condition")
     found = np.unique(np.array(ids, dtype=np.int64)) if where is None else gallery.matching_ids(where)
     if count is not None and len(found) != count:
         raise SelectionChangedError(count, len(found))
-    if sample is not None and len(found):
-        found = sample(found)
     if not len(found):
         raise InputError("no image is named" if where is None else "no image meets the condition")
     if len(found) > MAX_STEP_DECISIONS:
@@ -181,13 +174,11 @@ def change_images(
     what: str,
     ids: Sequence[int] | None,
     where: Condition | None,
-    sample: Callable[[Gallery, Ids], Ids] | None = None,
     **details: Any,
 ) -> int:
     """Change images without a server, and log it as `what`; the number of images that change."""
     opened = Gallery.open(gallery)
-    draw = None if sample is None else partial(sample, opened)
-    chosen = select_images(opened, ids=ids, where=where, sample=draw)
+    chosen = select_images(opened, ids=ids, where=where)
     with closing(ReviewStore.of_gallery(opened.path)) as store:
         step = change(opened, store, chosen)
     images = count_changed(opened, step)

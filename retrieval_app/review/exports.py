@@ -1,4 +1,4 @@
-"""Exports: labels and near-duplicates with the decisions applied, as CSV; chosen images as CSV or ZIP."""
+"""Exports: labels with the decisions applied, as CSV; chosen images as CSV or ZIP."""
 
 import csv
 import io
@@ -6,7 +6,7 @@ import json
 import os
 import re
 import zipfile
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from index.catalog.rows import CatalogRow
@@ -14,22 +14,11 @@ from index.errors import ImageError, InputError, UnknownImageError
 from index.gallery.gallery import Gallery
 from index.labels.decided_labels import LabelProbabilities
 from index.labels.decision_files import can_be_named, encode_labels
-from index.labels.decisions import (
-    CHANGE,
-    DUPLICATES,
-    GIVEN,
-    P_RIGHT,
-    SET_ASIDE,
-    DuplicateDecision,
-    ImageRef,
-    LabelDecision,
-    LabelKey,
-    match_images,
-)
+from index.labels.decisions import CHANGE, GIVEN, P_RIGHT, SET_ASIDE, LabelDecision, LabelKey
 from index.text import hide_folder, printable_path, valid_text
 from retrieval_app.reports.duplicates_report import guard_cell
-from retrieval_app.review.places import hide_folders, locate_image, name_source, shorten_path, strip_folders
-from retrieval_app.review.subjects import find_by_contents, list_usable
+from retrieval_app.review.places import hide_folders, locate_image, name_source, strip_folders
+from retrieval_app.review.subjects import list_usable
 
 OUTCOMES = ("kept", "changed", "set-aside", "dropped", "unlabelled", "in-archives", "unnamable")
 """Outcomes of images in a label file: the row has the given or the decided label; or there is no row, since the image
@@ -37,7 +26,6 @@ was set aside or dropped, has no label, is in an archive, which training does no
 hold."""
 _KEPT, _CHANGED, _ASIDE, _DROPPED, _UNLABELLED, _ARCHIVED, _UNNAMABLE = OUTCOMES
 
-_HEADER = ("path", "decision", "group")
 Render = Callable[[int], bytes]
 """The re-encoded JPEG of an image by its id; raises ImageError or InputError."""
 
@@ -103,33 +91,6 @@ def _choose_label(row: CatalogRow, decisions: Mapping[LabelKey, LabelDecision]) 
         return _CHANGED, decision.new_label
     label = row.label or ""
     return (_KEPT if label.strip() else _UNLABELLED), label  # readers take white space around a label away
-
-
-def stream_duplicate_file(
-    gallery: Gallery, decisions: Iterable[DuplicateDecision], *, folders: bool = True
-) -> Iterator[bytes]:
-    """The file, a block for each decided group; an image is `keep` or `drop`, different images are all kept.
-
-    A group is left out where the gallery lacks some of its images, as then none might be left. Paths are absolute, or
-    without `folders` within the sources; their undecodable bytes stay.
-    """
-    yield _encode([_HEADER])
-    decided = list(decisions)
-    found: dict[str, list[ImageRef]] = defaultdict(list)
-    for subject in find_by_contents(gallery, {image.sha256 for one in decided for image in one.images}):
-        found[subject.sha256].append(subject)
-    for decision in decided:
-        same = [now for sha256 in {image.sha256 for image in decision.images} for now in found[sha256]]
-        images = sorted(match_images(decision.images, same), key=lambda image: image.image_id)
-        if len(images) < len(decision.images):
-            continue
-        kept = {image.image_id for image in images}
-        if decision.decision == DUPLICATES:
-            kept = set(decision.find_kept(images))
-        paths = [image.path if folders else shorten_path(gallery, image.path) for image in images]
-        words = ["keep" if image.image_id in kept else "drop" for image in images]
-        rows = ((path, word, decision.group) for path, word in zip(paths, words, strict=True))
-        yield _encode(rows, errors="surrogateescape")
 
 
 def encode_table(gallery: Gallery, ids: Sequence[int], *, folders: bool = True) -> bytes:
@@ -213,8 +174,8 @@ def _name_image(row: CatalogRow, *, rank: int) -> str:
     return f"images/{rank:04d}-{row.id}{'-' if safe else ''}{safe}.jpg"
 
 
-def _encode(rows: Iterable[Sequence[object]], *, errors: str = "backslashreplace") -> bytes:
-    """Rows of CSV; with `surrogateescape` undecodable bytes of paths stay what they are."""
+def _encode(rows: Iterable[Sequence[object]]) -> bytes:
+    """Rows of CSV; undecodable bytes of paths become escapes."""
     text = io.StringIO(newline="")
     csv.writer(text).writerows(rows)
-    return text.getvalue().encode("utf-8", errors)
+    return text.getvalue().encode("utf-8", "backslashreplace")

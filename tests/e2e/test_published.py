@@ -115,7 +115,7 @@ def test_a_visitor_searches_by_an_image_by_a_photo_and_by_a_condition(page: Page
     expect(page.get_by_text("CC0 <b>")).to_be_visible()
     page.get_by_text("About", exact=True).click()
     expect(page.get_by_role("heading", name="Our shop")).to_be_visible()
-    for text in ("Labels", "Duplicates", "Rank by shared neighbours"):
+    for text in ("Labels", "Duplicates"):
         expect(page.get_by_text(text, exact=True)).to_be_hidden()
     page.get_by_role("button", name=re.compile("^Search with image")).nth(2).click()
     expect(page.locator(".card .score").first).to_be_visible()

@@ -12,8 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.oracles.losses import Numbers, cosine
-
 
 def lambert_w(x: float) -> float:
     """Of x >= 0, by Newton's method in fifty digits, from above, where w exp(w) is convex."""
@@ -56,18 +54,6 @@ def _variance(values: Sequence[Fraction]) -> Fraction:
 def procsim_confidence(loss: float, tau: float, *, lambda_: float) -> float:
     """ProcSim, Eq. 3."""
     return math.exp(-lambert_w(max(0.0, (loss - tau) / (2 * lambda_))))
-
-
-def language_guidance(embeddings: Numbers, similarities: Sequence[Sequence[float]]) -> Any:
-    """The mean over the rows of KL(language || visual)."""
-    total = torch.zeros((), dtype=torch.float64)
-    for x, row in zip(embeddings, similarities, strict=True):
-        visual = [torch.exp(cosine(x, other)) for other in embeddings]
-        language = [math.exp(value) for value in row]
-        for v, s in zip(visual, language, strict=True):
-            p, q = s / sum(language), v / sum(visual)
-            total = total + p * torch.log(p / q)
-    return total / len(similarities)
 
 
 def value_and_gradients(loss: Callable[..., Any], *matrices: Tensor) -> tuple[float, list[Tensor]]:

@@ -74,7 +74,7 @@ def test_the_options_arrive_in_the_run(pictures, options, tmp_path) -> None:
 
 def test_every_config_field_has_a_flag_with_its_default_and_choices() -> None:
     flags = {flag: option for option in command.params if isinstance(option, click.Option) for flag in option.opts}
-    assert {"weights", "label_noise", "margins", "nca_scale", "ms_beta", "guidance"} < set(all_options())
+    assert {"weights", "label_noise", "margins", "nca_scale", "ms_beta"} < set(all_options())
     for field in all_options().values():
         option = flags["--" + field.name.rstrip("_").replace("_", "-")]
         assert option.help

@@ -18,10 +18,10 @@ _ACROSS = np.array([[0, -1, 1], [1, 0, -1], [-1, 1, 0]])  # (r, g, b) to its cro
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
 
-def cut(image: Image.Image, generator: np.random.Generator, *, least: float = 0.3) -> Image.Image:
-    """Crop a window of `least` of the area to all of it, with its aspect ratio changed by up to a third."""
+def cut(image: Image.Image, generator: np.random.Generator) -> Image.Image:
+    """Crop a window of 0.3 of the area to all of it, with its aspect ratio changed by up to a third."""
     width, height = image.size
-    area, ratio = generator.uniform(least, 1), math.exp(generator.uniform(-1, 1) * math.log(4 / 3))
+    area, ratio = generator.uniform(0.3, 1), math.exp(generator.uniform(-1, 1) * math.log(4 / 3))
     wide = min(width, max(1, round(width * math.sqrt(area * ratio))))
     high = min(height, max(1, round(height * math.sqrt(area / ratio))))
     left, top = (int(generator.integers(room + 1)) for room in (width - wide, height - high))
@@ -33,9 +33,9 @@ def mirror(image: Image.Image, _: np.random.Generator) -> Image.Image:
     return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
 
 
-def turn(image: Image.Image, generator: np.random.Generator, *, degrees: float = 25) -> Image.Image:
-    """Rotate by up to `degrees` on a page of one colour, with the corners or the edges cut off."""
-    angle, way = generator.uniform(-degrees, degrees), int(generator.integers(3))
+def turn(image: Image.Image, generator: np.random.Generator) -> Image.Image:
+    """Rotate by up to 25 degrees on a page of one colour, with the corners or the edges cut off."""
+    angle, way = generator.uniform(-25, 25), int(generator.integers(3))
     turned = image.rotate(angle, Image.Resampling.BILINEAR, expand=way == 0, fillcolor=_draw_colour(generator))
     if way < 2:
         return turned
@@ -57,13 +57,13 @@ def turn_over(image: Image.Image, generator: np.random.Generator) -> Image.Image
     return image.transpose(ways[int(generator.integers(len(ways)))])
 
 
-def recolour(image: Image.Image, generator: np.random.Generator, *, strength: float = 0.55) -> Image.Image:
-    """Change brightness, contrast and saturation by factors of 1 - strength to 1 + strength, hue by a fifth of it.
+def recolour(image: Image.Image, generator: np.random.Generator) -> Image.Image:
+    """Change brightness, contrast and saturation by factors of 0.45 to 1.55, hue by 0.11 of a turn.
 
     All four are one affine map of colours: the hue is rotated about the greys.
     """
-    bright, contrast, saturation = 1 + generator.uniform(-strength, strength, size=3)
-    angle = 2 * math.pi * strength / 5 * generator.uniform(-1, 1)
+    bright, contrast, saturation = 1 + generator.uniform(-0.55, 0.55, size=3)
+    angle = 2 * math.pi * 0.55 / 5 * generator.uniform(-1, 1)
     turned = math.cos(angle) * np.eye(3) + (1 - math.cos(angle)) / 3 + math.sin(angle) / math.sqrt(3) * _ACROSS
     colours = bright * turned @ (saturation * np.eye(3) + (1 - saturation) * _LUMA)  # (3, 3)
     mean = image.resize((1, 1), Image.Resampling.BOX).getpixel((0, 0))
@@ -162,11 +162,9 @@ EDITS: Sequence[tuple[float, Edit]] = (
 """(how often, edit), in the order in which they are done."""
 
 
-def draw_copy(
-    image: Image.Image, generator: np.random.Generator, *, edits: Sequence[tuple[float, Edit]] = EDITS
-) -> Image.Image:
+def draw_copy(image: Image.Image, generator: np.random.Generator) -> Image.Image:
     """A copy by some of the edits, of any size; sometimes without edits."""
-    for share, edit in edits:
+    for share, edit in EDITS:
         if generator.random() < share:
             image = edit(image, generator)
     return image

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from training.losses.interface import ClassColumns, log1p_sum_exp, read_columns
+from training.losses.interface import ClassColumns, read_columns
 
 CHUNK_VALUES = 1 << 21  # cosines of a chunk on a CPU: 8 MiB
 CHUNK_VALUES_ELSEWHERE = 1 << 24  # 64 MiB: a GPU wants few large products
@@ -99,20 +99,6 @@ def anchor_loss(
             unit, proxies, columns, push_columns, push_rows, pairs, alpha, torch.is_grad_enabled()
         )
         return found
-
-
-def plain_anchor_loss(
-    embeddings: Tensor, proxies: Tensor, pairs: Pairs, *, alpha: float, margins: Tensor | float
-) -> Tensor:
-    """`anchor_loss` over all classes at once, as its equation reads: the reference of its tests."""
-    columns, chosen, *weights = pairs(0, len(proxies), embeddings.dtype)
-    cosines = nn.functional.normalize(embeddings) @ nn.functional.normalize(proxies).T  # (B, C)
-    positive = torch.zeros_like(cosines, dtype=torch.bool).index_copy_(1, columns, chosen)
-    w, v = (torch.ones(()) if one is None else one for one in weights)
-    margin = torch.as_tensor(margins)
-    pull = log1p_sum_exp((-alpha * (cosines - margin))[:, columns] + w.log(), chosen)  # (|P+|,)
-    push = log1p_sum_exp(alpha * (cosines + margin) + v.log(), ~positive)  # (C,)
-    return pull.sum() / max(len(columns), 1) + push.mean()
 
 
 class _ChunkedLoss(torch.autograd.Function):

@@ -1,7 +1,6 @@
 """MetricLoss interface: a module over a batch, which may have parameters of its own, such as proxies."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol
@@ -61,16 +60,14 @@ def read_columns(confidences: Tensor | ClassColumns, start: int, stop: int) -> T
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Labels, rows and confidences of the B samples of a step.
+    """Labels and confidences of the B samples of a step.
 
     Attributes:
         labels: (B,) int64 labels used in training, in 0..C-1.
-        rows: (B,) int64 positions among the N training images.
         confidences: (B, C) in 0..1, or its columns where (B, C) would be too large; None for losses without.
     """
 
     labels: Tensor
-    rows: Tensor
     confidences: Tensor | ClassColumns | None = None
 
 
@@ -89,7 +86,6 @@ class MetricLoss(nn.Module):
         options: of the options class in the loss's entry in `training.options.losses`.
         class_count, embedding_dim: C and D.
         generator: of initial proxies and other weights.
-        guidance: (B, B) language similarities of a batch, for losses that read them.
 
     Attributes:
         positives: (B,) int64, for how many classes each sample of the last batch was positive; None where labels alone
@@ -98,17 +94,9 @@ class MetricLoss(nn.Module):
 
     positives: Tensor | None = None
 
-    def __init__(
-        self,
-        options: Any,
-        *,
-        class_count: int,
-        embedding_dim: int,
-        generator: torch.Generator,
-        guidance: Callable[[Batch], Tensor] | None = None,
-    ) -> None:
+    def __init__(self, options: Any, *, class_count: int, embedding_dim: int, generator: torch.Generator) -> None:
         super().__init__()
-        self.options, self.guidance = options, guidance
+        self.options = options
 
     def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
         """() loss of (B, D) embeddings of any norm, float32 (float64 for float64 input)."""

@@ -6,7 +6,6 @@ import torch
 from scipy.special import lambertw
 from torch import Tensor
 
-from training.losses.guidance import language_guidance_loss
 from training.losses.interface import Batch, ProxyLoss, initial_proxies
 from training.losses.multi_similarity import multi_similarity_losses
 from training.losses.proxy_nca import proxy_nca_losses, scale_for
@@ -65,14 +64,14 @@ def procsim_confidences(losses: Tensor, threshold: Tensor, *, lambda_: float) ->
 
 
 class ProcSim(ProxyLoss):
-    """A sum over samples, each weighted by its confidence, plus language guidance (Eq. 4).
+    """A sum over samples, each weighted by its confidence: Eq. 4 without its second term, the language guidance.
 
-        L = 1/B sum_i sigma_i l_i^DML + omega l^SSL
+        L = 1/B sum_i sigma_i l_i^DML
 
     The confidences come from the Proxy-NCA losses of separate proxies, trained on all samples alike, on embeddings that
     get no gradient from them. Their loss is part of the graph, not of the value. Proxy-NCA for l^DML has proxies of its
-    own. Confidences of a batch of fewer than four are 1. Without guidance (omega 0, the default) the
-    second term, a main part of the paper's method, is missing.
+    own. Confidences of a batch of fewer than four are 1. The paper's second term, a main part of its method, needs
+    similarities of a language model.
     """
 
     def __init__(
@@ -85,8 +84,6 @@ class ProcSim(ProxyLoss):
         **others: Any,
     ) -> None:
         super().__init__(options, class_count=class_count, embedding_dim=embedding_dim, generator=generator, **others)
-        if options.omega > 0 and self.guidance is None:
-            raise ValueError("omega weighs the language-guidance term, which needs similarities: pass guidance")
         if options.procsim_base == "proxy-nca":
             self.base_proxies = initial_proxies(class_count, embedding_dim, generator=generator)
 
@@ -100,8 +97,6 @@ class ProcSim(ProxyLoss):
             threshold = otsu_threshold(proxy_losses.detach())
             confidences = procsim_confidences(proxy_losses, threshold, lambda_=options.procsim_lambda)
         loss = (confidences * self._base_losses(embeddings, batch.labels)).sum() / count
-        if options.omega > 0 and self.guidance is not None:
-            loss = loss + options.omega * language_guidance_loss(embeddings, self.guidance(batch))
         own = proxy_losses.sum() / count
         return loss + (own - own.detach())  # trains the proxies, adds 0
 

@@ -266,10 +266,6 @@ class TrainConfig:
         check_fields(self)
         if self.select == "auto" and not self.holdout:
             raise InputError("--select auto needs the holdout evaluation: leave out --no-holdout")
-        if self.select == "auto" and getattr(self.loss.options, "guidance", None) is not None:
-            raise InputError(
-                "--select auto needs the holdout evaluation, which --guidance does not allow: leave one of them out"
-            )
         if self.finetuning.trains and not self.loss.trains:
             raise InputError(
                 f"fine-tuning needs a loss, which --method {self.loss.method} lacks: leave its options out"

@@ -108,18 +108,6 @@ class ProcSimOptions(NcaScale, PairMining):
         1.0, "Scale of the squared distances in the Proxy-NCA loss that finds the noisy samples.", above=0
     )
     procsim_proxy_lr: float = option(1e-3, "Learning rate of the proxies that find the noisy samples.", above=0)
-    guidance: str | None = option(
-        None, "Similarities of classes or images for the language-guidance term (.npz).", metavar="FILE", words=()
-    )
-    omega: float = option(0.0, "Weight of the language-guidance term.", at_least=0)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if (self.omega > 0) != (self.guidance is not None):
-            raise InputError(
-                "--omega above 0 and --guidance FILE go together, as the weight and the similarities of the "
-                f"language-guidance term; got {self.omega:g} and {self.guidance!r}"
-            )
 
     def unused(self) -> Mapping[str, str]:
         if self.procsim_base == "proxy-nca":

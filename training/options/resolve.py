@@ -38,7 +38,6 @@ DEFAULT: Mapping[str, Any] = MappingProxyType(
         "head_lr": 1e-3,
     }
 )
-FILES = ("weights", "guidance")
 _OF_MODULE = ("confidence_epochs", "confidence_hidden", "confidence_lr", "confidence_val_share", "confidence_patience")
 _OF_TRAINING = (  # without effect for a method without training
     "for_",
@@ -84,15 +83,16 @@ def resolve(recipe: str = "default", **given: Any) -> TrainConfig:
         defaults.pop("head_alpha", None)
     if given.get("init") == "random":
         defaults.pop("l2_sp", None)
-    if method is not None or given.get("holdout") is False or given.get("guidance") is not None:
+    if method is not None or given.get("holdout") is False:
         defaults.pop("select", None)  # a named method is exported as it is; of the others nothing can be compared
     values = {**width, **defaults, **_own_sizes(given), **given}
     if str(values.get("backbone", "")).endswith(".onnx"):
         values["backbone"] = absolute_file(values["backbone"])
-    values.update({name: absolute_file(values[name]) for name in FILES if values.get(name) is not None})
+    if values.get("weights") is not None:
+        values["weights"] = absolute_file(values["weights"])
     method = values.get("method", LossConfig().method)
     loss = LossConfig(method)  # refuses an unknown method
-    asked = {name: absolute_file(value) if name in FILES else value for name, value in typed.items()}
+    asked = {name: absolute_file(value) if name == "weights" else value for name, value in typed.items()}
     if others := sorted(_LOSS_OPTIONS.intersection(given) - set(option_names(type(loss.options)))):
         takers = [taker for taker in LOSSES if others[0] in option_names(options_of(taker))]
         raise _refuse(others[0], f"--method {', '.join(takers)}, not with --method {method}")

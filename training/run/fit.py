@@ -13,7 +13,6 @@ from index.errors import RunError
 from training.confidence.confidences import Confidences, LabelConfidences, take_rows
 from training.head.embedding_heads import EmbeddingHead, Head, WhitenedHead
 from training.head.untrained import fit_rival, fit_within_classes
-from training.losses.guidance import Guidance
 from training.losses.interface import Batch, MetricLoss, ProxyLoss, build_loss
 from training.options.config import USUAL_L2_SP, HeadConfig, TrainConfig
 from training.options.losses import RIVALS, WCCN
@@ -87,7 +86,6 @@ def fit_frozen(
             plan,
             job.context("embedding"),
             confidences,
-            prepared.guidance,
             rows,
         )
         head = head_training.train()
@@ -114,7 +112,6 @@ class HeadTraining:
     plan: HeadPlan
     context: PhaseContext
     confidences: LabelConfidences | None = None
-    guidance: Guidance | None = None
     rows: Tensor | None = None
 
     @property
@@ -175,7 +172,7 @@ class HeadTraining:
         by_class, seen, total = self._by_class, 0, torch.zeros((), device=self.context.device)
         positives = torch.zeros(2, device=self.context.device)
         for rows in batches:
-            batch = Batch(self.labels[rows], rows, None if by_class is None else take_rows(by_class, rows))
+            batch = Batch(self.labels[rows], None if by_class is None else take_rows(by_class, rows))
             if isinstance(head, WhitenedHead):
                 value = loss(head.mix_directions(inputs[rows]), batch) + self.plan.l2_sp * head.drift()
             else:
@@ -206,11 +203,7 @@ class HeadTraining:
         else:
             head = EmbeddingHead(self.features.shape[1], embedding_dim=width, generator=generator)
         loss = build_loss(
-            self.config.loss.of_head,
-            class_count=self.class_count,
-            embedding_dim=width,
-            generator=generator,
-            guidance=self.guidance,
+            self.config.loss.of_head, class_count=self.class_count, embedding_dim=width, generator=generator
         )
         if own is not None:
             start_proxies(

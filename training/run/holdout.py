@@ -137,7 +137,7 @@ def evaluate_run_holdout(
 ) -> dict[str, Any] | None:
     """Holdout evaluation of a run, as in its report; kept for a resume. None where options or data do not allow it."""
     config, training = job.config, prepared.training
-    if not config.holdout or not config.loss.trains or prepared.guidance is not None:
+    if not config.holdout or not config.loss.trains:
         return None
     with job.measure("holdout"):
         holdout = job.run.keep_json(
@@ -160,7 +160,7 @@ def verdict_on_holdout(config: TrainConfig, holdout: Mapping[str, Any] | None) -
         return None
     unmeasured = "the data has too few classes or photos to hold some out"
     if holdout is None:
-        unmeasured = f"nothing was held out ({'--guidance' if config.holdout else '--no-holdout'})"
+        unmeasured = "nothing was held out (--no-holdout)"
     answers = {
         question: MethodComparison(**holdout[part]) for question, part in PARTS.items() if holdout and holdout[part]
     }

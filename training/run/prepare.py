@@ -33,7 +33,6 @@ from training.data.datasets import (
 from training.data.label_noise import add_label_noise
 from training.data.protocols import load_protocol
 from training.head.untrained import LabelledFeatures
-from training.losses.guidance import Guidance, load_guidance
 from training.network.decoded_images import MappedArray, place_decoded, require_room
 from training.options.backbone_libraries import preprocess_for
 from training.options.config import InputConfig, TrainConfig
@@ -176,7 +175,6 @@ class PreparedData:
     validation: KnownImages | None
     extractor: Extractor
     decoding: MappedArray | None
-    guidance: Guidance | None
 
     def chooses_by_val(self, config: TrainConfig) -> bool:
         """Whether --val selects the exported embedding; the test part of a benchmark only reports."""
@@ -234,7 +232,7 @@ def prepare_data(
     job.run.fix_features(extractor.describe())
     with job.measure("features"):
         training = prepare_training(job, dataset, data=data, extractor=extractor)
-        hashes, decoding, guidance = [image.sha256 for image in training.images], None, None
+        hashes, decoding = [image.sha256 for image in training.images], None
         require_directions(*training.on_device.shape, config=config)  # now of the images that are usable
         if config.copy_head and (count := len(set(hashes))) < MIN_COPY_HEAD_IMAGES:
             raise InputError(
@@ -244,11 +242,9 @@ def prepare_data(
             decoding = place_decoded(hashes, extractor.preprocess, cache=machine.cache)
             if not may_sample(job, len(hashes)):
                 require_room(decoding)
-        if (file := getattr(config.loss.options, "guidance", None)) is not None:
-            guidance = load_guidance(Path(file), classes=training.classes, sha256=hashes)
         validation = prepare_validation(validation_records, machine=machine, extractor=extractor, watcher=job.watcher)
     job.run.save_backbone(extractor.backbone)
-    return PreparedData(validation_records, training, validation, extractor, decoding, guidance)
+    return PreparedData(validation_records, training, validation, extractor, decoding)
 
 
 def prepare_training(job: TrainingJob, dataset: Dataset, *, data: Path, extractor: Extractor) -> TrainingSet:

@@ -599,8 +599,8 @@ export interface paths {
         get: operations["list_tags"];
         put?: never;
         /**
-         * Give images, or a sample of them, a tag or take it away, in one step, which `/v1/tags/undo` takes back
-         * @description Give images, or a sample of them, a tag or take it away, in one step, which `/v1/tags/undo` takes back.
+         * Give images a tag or take it away, in one step, which `/v1/tags/undo` takes back
+         * @description Give images a tag or take it away, in one step, which `/v1/tags/undo` takes back.
          */
         post: operations["change_tag"];
         delete?: never;
@@ -711,26 +711,6 @@ export interface paths {
          * @description Undo the last decision about duplicates.
          */
         post: operations["undo_duplicate_decisions"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/duplicates/file": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Download the decisions about duplicates as CSV: path as in the label file, keep or drop, group
-         * @description Download the decisions about duplicates as CSV: path as in the label file, keep or drop, group.
-         */
-        get: operations["get_duplicate_file"];
-        put?: never;
-        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -2586,33 +2566,6 @@ export interface components {
             ];
         };
         /**
-         * Sample
-         * @description Some of the images: typical ones of each label, ones that differ most, or random ones.
-         */
-        Sample: {
-            /**
-             * How
-             * @enum {string}
-             */
-            how: "diverse" | "typical" | "random";
-            /**
-             * Count
-             * @description of all labels together
-             */
-            count?: number | null;
-            /**
-             * Per Label
-             * @description of each label at most
-             */
-            per_label?: number | null;
-            /**
-             * Seed
-             * @description of random ones
-             * @default 0
-             */
-            seed?: number;
-        };
-        /**
          * SampleRequest
          * @description Goal of a sample; the last sample continues unless `new`.
          */
@@ -2803,12 +2756,6 @@ export interface components {
              */
             group_by?: string | null;
             /**
-             * Rerank
-             * @description rank the first 100 results again by the neighbours that they share with the query; the first one stays, and scores do not fall any more
-             * @default false
-             */
-            rerank?: boolean;
-            /**
              * By
              * @description `semantic` finds similar content; `copy` finds copies (cropped, turned, recoloured, saved again), where the gallery's model has that output
              * @default semantic
@@ -2949,7 +2896,6 @@ export interface components {
              * @enum {string}
              */
             action?: "add" | "remove";
-            sample?: components["schemas"]["Sample"] | null;
         };
         /**
          * TextQuery
@@ -3123,7 +3069,6 @@ export type ProblemList = components['schemas']['ProblemList'];
 export type QualityReport = components['schemas']['QualityReport'];
 export type Readiness = components['schemas']['Readiness'];
 export type RecallEntry = components['schemas']['RecallEntry'];
-export type Sample = components['schemas']['Sample'];
 export type SampleRequest = components['schemas']['SampleRequest'];
 export type SaveSearch = components['schemas']['SaveSearch'];
 export type ScoreHistogram = components['schemas']['ScoreHistogram'];
@@ -3187,8 +3132,6 @@ export interface operations {
                 collapse_duplicates?: boolean;
                 /** @description show images with the same value of this metadata column, of `label`, or in one `folder`, under the best of them; k counts groups */
                 group_by?: string | null;
-                /** @description rank the first 100 results again by the neighbours that they share with the query; the first one stays, and scores do not fall any more */
-                rerank?: boolean;
                 /** @description `semantic` finds similar content; `copy` finds copies (cropped, turned, recoloured, saved again), where the gallery's model has that output */
                 by?: "semantic" | "copy";
                 /** @description fields of each image besides its id, with commas between */
@@ -4226,29 +4169,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Undone"];
-                };
-            };
-        };
-    };
-    get_duplicate_file: {
-        parameters: {
-            query?: {
-                /** @description those of the machine, or within the sources; absolute ones where the visitor may see them */
-                paths?: ("absolute" | "relative") | null;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description a table */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "text/csv": string;
                 };
             };
         };

@@ -87,7 +87,6 @@ declare global {
     k: number;
     min: number | null;
     collapse: string;
-    rerank: boolean;
     by: 'semantic' | 'copy';
     sort: string;
     ids: number[];

@@ -12,12 +12,10 @@ from index.catalog.decided_rows import DROPPED
 from index.catalog.reader import count_values
 from index.errors import GalleryError, InputError
 from index.filters.parser import parse_filter
-from index.gallery.export_vectors import read_blocks
 from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
 from index.labels.decisions import PRESENT, LabelDecision, Mark
 from index.labels.steps import read_label_effects
-from index.progress import no_progress
 from index.public import evaluate
 from index.versions.annotations import decisions_file
 from index.writing.build import update_gallery
@@ -68,8 +66,7 @@ def test_a_changed_label_counts_everywhere_until_it_is_undone(built: Path, store
         assert count_values(catalog, None, columns=[]).labels["heron"] == 1
         assert count_values(catalog, parse_filter("label = 'heron'"), columns=[]).total == 1
     assert evaluate(gallery, k=(1,)).scores.queries == 14  # the heron is alone
-    former = [row.former_label for rows, _ in read_blocks(gallery, no_progress) for row in rows]
-    assert former[:2] == [first.label, None]
+    assert [gallery.image(number).former_label for number in (1, 2)] == [first.label, None]
 
     store.undo()
     undone = gallery.read_decisions()
@@ -93,7 +90,6 @@ def test_a_dropped_image_leaves_results_and_comes_back(built: Path, store: Revie
     assert gallery.place(1) == whole.place(1)
     vectors, labels, ids, _ = gallery.labelled_vectors()
     assert len(vectors) == len(labels) == len(ids) == 9
-    assert sum(len(rows) for rows, _ in read_blocks(gallery, no_progress)) == 9
     with gallery.catalog() as catalog:
         assert [row.id for row in catalog.rows(status="dropped")] == sorted(nearest[:6])
     assert verify_gallery(built, sample=0).problems == []

@@ -40,7 +40,7 @@ def fold(hits: list[Hit], by: str) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("by", ["product id", "label", "folder", "number"])
-@pytest.mark.parametrize("options", [{}, {"min_score": 0.3}, {"where": "number > 20"}, {"rerank": True}])
+@pytest.mark.parametrize("options", [{}, {"min_score": 0.3}, {"where": "number > 20"}])
 @pytest.mark.parametrize("measured", [1000, 3], ids=["", "large groups"])
 def test_only_the_best_of_a_group_is_a_hit(
     gallery: Gallery, monkeypatch: pytest.MonkeyPatch, by: str, options: dict, measured: int
@@ -53,8 +53,7 @@ def test_only_the_best_of_a_group_is_a_hit(
         hits = gallery.search(query, k=k, exclude_id=7, group_by=by, **options)
         assert [hit.id for hit in hits] == [ids[0] for ids in expected[:k]]
         assert [hit.duplicates_count for hit in hits] == [len(ids) - 1 for ids in expected[:k]]
-        if "rerank" not in options:
-            assert [[number for number, _ in hit.duplicates] for hit in hits] == [ids[1:] for ids in expected[:k]]
+        assert [[number for number, _ in hit.duplicates] for hit in hits] == [ids[1:] for ids in expected[:k]]
 
 
 def test_the_command_counts_the_others(gallery: Gallery) -> None:

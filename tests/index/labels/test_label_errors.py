@@ -11,7 +11,7 @@ from index.labels.label_errors import (
     find_label_errors,
     join_confidences,
     pool_label_errors,
-    two_pass_confidences,
+    second_pass,
 )
 from index.labels.leave_one_out import LeaveOneOut
 from index.labels.simulated_noise import estimate_p_error
@@ -62,7 +62,8 @@ def test_both_looks_balance_labels_and_the_second_weighs_by_belief_and_is_averag
     again = LeaveOneOut(features, labels, count=2, ridges=(look.ridge,), weights=weights).confidences(rows)
     classes.weigh(believed)
     expected = join_confidences((regressed + again) / 2, collect(classes, 50, 2))
-    np.testing.assert_allclose(two_pass_confidences(features, labels, count=2), expected, atol=1e-5)
+    passes = second_pass(features, labels, count=2)
+    np.testing.assert_allclose(passes.hold(passes.blocks()), expected, atol=1e-5)
 
 
 def test_what_two_classifiers_say_is_joined_between_their_mean_and_their_product() -> None:

@@ -100,10 +100,8 @@ def test_a_selection_or_label_that_cannot_be_changes_nothing(
 def test_tags_are_given_counted_filtered_and_taken_away(bulk: TestClient, image_ids: dict[str, int]) -> None:
     assert bulk.get("/v1/tags").json()["tags"] == []
     bulk.post("/v1/tags", json={"where": "label = 'red'", "tag": "it's best", "count": 4})
-    sampled = bulk.post(
-        "/v1/tags", json={"where": "label IS NOT NULL", "tag": "gold", "sample": {"how": "typical", "per_label": 1}}
-    ).json()
-    assert sampled["changed"] == 3
+    gold = [image_ids[f"{name}/0.jpg"] for name in ("red", "green", "blue")]
+    assert bulk.post("/v1/tags", json={"ids": gold, "tag": "gold"}).json()["changed"] == 3
     tags = bulk.get("/v1/tags").json()
     assert {one["tag"]: one["count"] for one in tags["tags"]} == {"it's best": 4, "gold": 3}
     assert [count(bulk, one["where"]) for one in tags["tags"]] == [4, 3]
@@ -136,14 +134,6 @@ def test_searches_are_saved_replaced_and_deleted(bulk: TestClient, served: Path)
     assert len(bulk.delete("/v1/searches", params={"name": "reds"}).json()["searches"]) == 1
 
 
-def test_a_sample_may_be_of_more_images_than_a_step_takes(bulk: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("retrieval_app.review.bulk.MAX_STEP_DECISIONS", 5)
-    body: dict[str, Any] = {"where": "id >= 0", "count": 16, "tag": "few"}
-    assert bulk.post("/v1/tags", json=body).status_code == 422
-    sample = {"how": "random", "count": 5}
-    assert bulk.post("/v1/tags", json={**body, "sample": sample}).json()["changed"] == 5
-
-
 def test_commands_and_python_do_the_same_and_a_server_shows_it(bulk: TestClient, served: Path) -> None:
     def run(*words: str) -> str:
         result = CliRunner().invoke(root, words, catch_exceptions=False)
@@ -163,7 +153,7 @@ def test_commands_and_python_do_the_same_and_a_server_shows_it(bulk: TestClient,
     assert count(bulk, "label IS NULL") == 0
     bulk.post("/v1/labels/undo", json={})
     assert count(bulk, "label IS NULL") == 4
-    assert run("tags", "add", gallery, "few", "--where", "id >= 0", "--sample", "diverse:5") == "5 images tagged few\n"
+    assert run("tags", "add", gallery, "few", "--where", "id <= 5") == "5 images tagged few\n"
     assert run("tags", "list", gallery) == "few  5\n"
     assert count(bulk, "tag = 'few'") == 5
     assert run("tags", "remove", gallery, "few") == "few taken from 5 images\n"

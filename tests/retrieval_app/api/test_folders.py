@@ -148,7 +148,7 @@ def test_on_the_machine_itself_and_with_the_token_folders_are_told(private: Path
             client.headers.update(headers)
             number = client.get("/v1/images?limit=2").json()["images"][1]["id"]
             assert PLACE in client.get(f"/v1/images/{number}").json()["source"]
-            for path in ("/v1/labels/file", "/v1/duplicates/file", "/v1/labels/decisions", "/v1/facets"):
+            for path in ("/v1/labels/file", "/v1/labels/decisions", "/v1/facets"):
                 assert PLACE in client.get(path).text, path
             where = {"where": "source LIKE '%first'"}
             assert client.get("/v1/images", params=where).json()["total"] > 0
@@ -164,5 +164,4 @@ def test_a_strangers_label_file_has_the_paths_within_the_sources(stranger: TestC
     assert all(not line.startswith("/") for line in lines)
     assert any(line.startswith("red/") for line in lines)
     assert stranger.get("/v1/labels/file?paths=relative").text.splitlines() == lines
-    for path in ("/v1/labels/file", "/v1/duplicates/file"):
-        assert stranger.get(f"{path}?paths=absolute").status_code == 403
+    assert stranger.get("/v1/labels/file?paths=absolute").status_code == 403

@@ -12,7 +12,7 @@ from index.labels.steps import SavedSearch
 from retrieval_app.commands.cli import main
 from retrieval_app.review.review_store import ReviewStore
 from tests.conftest import draw_folder
-from tests.index.galleries import build, content
+from tests.index.galleries import build
 from tests.models import write_tiny_model
 
 
@@ -21,36 +21,6 @@ def gallery(tmp_path: Path, tiny_model: Path) -> Path:
     near = DuplicateConfig(min_similarity=0.9999)
     build(draw_folder(tmp_path / "images", per_class=8), tmp_path / "g", tiny_model, dedup="near", duplicates=near)
     return tmp_path / "g"
-
-
-def test_a_preview_compares_both_models_and_changes_nothing(
-    gallery: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before, model = content(gallery), write_tiny_model(tmp_path / "wide.onnx", seed=5, width=24)
-    assert main(["index", "upgrade", str(gallery), str(model), "--preview", "12", "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert (report["images_in_gallery"], report["sample"]) == (24, 12)
-    assert report["bytes_per_image"] == {"now": 64, "new": 96}
-    assert min(report["seconds_per_image"].values()) > 0
-    now, new = (one["recall"]["1"]["value"] for one in report["candidates"])
-    [pair] = report["pairs"]
-    assert pair["recall_at_1"]["value"] == pytest.approx(new - now)
-    assert pair["verdict"] == "not clear"  # colours: both models find them
-    assert 0.5 < report["same_neighbours"] <= 1
-    assert content(gallery) == before
-    assert {path.name for path in gallery.iterdir()} <= {"CURRENT", "gallery.json", ".lock", "versions", "annotations"}
-
-
-def test_a_preview_without_labels_says_no_verdict(
-    tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    images = draw_folder(tmp_path / "images")
-    build(images / "red", tmp_path / "g", tiny_model)
-    model = write_tiny_model(tmp_path / "other.onnx", seed=5)
-    assert main(["index", "upgrade", str(tmp_path / "g"), str(model), "--preview", "4", "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert (report["sample"], report.get("pairs")) == (4, None)
-    assert report["same_neighbours"] == 1.0  # three others each
 
 
 def test_decisions_and_searches_are_kept_and_a_lowest_score_is_named(

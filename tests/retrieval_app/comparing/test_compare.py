@@ -44,7 +44,7 @@ def test_tables_and_files_are_written(work: Path, tmp_path: Path, capsys: pytest
     text = run(capsys, work / "photos", "builtin", f"tiny={work / 'one.onnx'}", "--out", out, "--cache", tmp_path / "c")
     assert text.splitlines()[2].endswith(("] better", "] worse", "] not clear"))
     assert "skipped files: 1 not-an-image" in text
-    assert sorted(path.name for path in out.iterdir()) == ["compare.html", "queries.csv"]
+    assert sorted(path.name for path in out.iterdir()) == ["queries.csv"]
     with (out / "queries.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert {"path", "label", "right builtin", "map_at_r builtin", "right tiny", "map_at_r tiny"} < rows[0].keys()
@@ -112,10 +112,10 @@ def test_what_cannot_be_compared_is_refused_in_a_line(
     for name in ("photos", "one.onnx", "two.onnx", "three.onnx"):
         (tmp_path / name).symlink_to(work / name)
     (tmp_path / "taken").mkdir()
-    (tmp_path / "taken/compare.html").write_text("somebody's")
+    (tmp_path / "taken/queries.csv").write_text("somebody's")
     monkeypatch.chdir(tmp_path)
     assert message in run(capsys, *words, code=1)
-    assert (tmp_path / "taken/compare.html").read_text() == "somebody's"
+    assert (tmp_path / "taken/queries.csv").read_text() == "somebody's"
     assert not (tmp_path / "out").exists()
 
 

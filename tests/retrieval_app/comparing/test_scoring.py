@@ -39,7 +39,7 @@ def evaluate(vectors: list[Floats], labels: Labels, *, groups: list[str] | None 
     candidates = [Candidate(f"{number}", "model", Path()) for number in range(len(vectors))]
     for candidate, rows in zip(candidates, vectors, strict=True):
         candidate.vectors = rows
-    return evaluate_candidates(Images("photos", items, places, Counter()), candidates, ks=[4]).report
+    return evaluate_candidates(Images("photos", items, places, Counter()), candidates, ks=[4])[0]
 
 
 def test_figures_are_those_of_evaluate_over_the_same_queries() -> None:

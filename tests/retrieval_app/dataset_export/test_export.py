@@ -19,7 +19,6 @@ from index.sources.registry import find_source
 from index.writing.build import build_gallery
 from retrieval_app import export_dataset
 from retrieval_app.commands.dataset_command import dataset
-from retrieval_app.dataset_export.public import KINDS
 from retrieval_app.dataset_export.rows import plan_rows
 from retrieval_app.review.review_store import ReviewStore
 from tests.conftest import draw_image, room_for
@@ -82,29 +81,15 @@ def read_back(out: Path) -> Truth:
     return found
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_is_exported_is_read_back_equal(gallery: Gallery, tmp_path: Path, kind: str) -> None:
-    report = export_dataset(gallery, tmp_path / "out", kind=kind)
+def test_what_is_exported_is_read_back_equal(gallery: Gallery, tmp_path: Path) -> None:
+    report = export_dataset(gallery, tmp_path / "out")
     assert (report.images, report.unlabelled, report.left_out) == (16, 2, ())
     assert report.splits == {"1": 3, "my split/1": 1, "rest": 12}
-    assert report.linked == (14 if kind == "imagefolder" else 0)
+    assert report.linked == 14
     assert read_back(tmp_path / "out") == expected(gallery)
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert (manifest["images"], manifest["labels"]["dog"]) == (16, 3)
     assert os.listdir(tmp_path) == ["out"]
-
-
-@pytest.mark.parametrize("kind", ["parquet", "webdataset"])
-def test_large_data_sets_are_cut_into_shards(
-    gallery: Gallery, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("retrieval_app.dataset_export.writers._SHARD_BYTES", 20_000)
-    monkeypatch.setattr("retrieval_app.dataset_export.writers._GROUP_ROWS", 2)
-    export_dataset(gallery, tmp_path / "out", kind=kind)
-    shards = [*(tmp_path / "out").rglob("rest-*")]
-    assert 3 <= len(shards) <= 6
-    assert all(shard.stat().st_size > 5000 for shard in shards)
-    assert read_back(tmp_path / "out") == expected(gallery)
 
 
 def test_columns_have_one_type_and_tags_and_splits_of_people(gallery: Gallery) -> None:
@@ -121,19 +106,17 @@ def test_columns_have_one_type_and_tags_and_splits_of_people(gallery: Gallery) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["imagefolder", "parquet"])
-def test_hugging_face_reads_it_back_equal(gallery: Gallery, tmp_path: Path, kind: str) -> None:
+def test_hugging_face_reads_it_back_equal(gallery: Gallery, tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
-    export_dataset(gallery, tmp_path / "out", kind=kind)
+    export_dataset(gallery, tmp_path / "out")
     loaded = datasets.load_dataset(str(tmp_path / "out"), cache_dir=str(tmp_path / "cache"))
-    classes = loaded["rest"].features["label"] if kind == "parquet" else None
     found: Truth = {}
     for split in loaded.values():
         for row in split.cast_column("image", datasets.Image(decode=False)):
             image, label = row.pop("image"), row.pop("label")
             data = image["bytes"] or Path(image["path"]).read_bytes()
             found[hashlib.sha256(data).hexdigest()] = (
-                label if classes is None or label is None else classes.int2str(label),
+                label,
                 {name: one for name, one in row.items() if one not in (None, [])},
             )
     assert found == expected(gallery)
@@ -177,16 +160,15 @@ def test_a_filter_selects_and_changed_images_are_left_out(tmp_path: Path, tiny_m
     assert not (tmp_path / "none").exists()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_interrupted_export_or_a_full_disk_leaves_nothing(gallery: Gallery, tmp_path: Path, kind: str) -> None:
+def test_an_interrupted_export_or_a_full_disk_leaves_nothing(gallery: Gallery, tmp_path: Path) -> None:
     def stop(done: int, total: int) -> None:
         if done == 5:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        export_dataset(gallery, tmp_path / "out", kind=kind, progress=stop)
+        export_dataset(gallery, tmp_path / "out", progress=stop)
     with room_for(256), pytest.raises(InputError, match=r"out: cannot be written: .*large; nothing is left of it"):
-        export_dataset(gallery, tmp_path / "out", kind=kind)
+        export_dataset(gallery, tmp_path / "out")
     assert os.listdir(tmp_path) == []
 
 
@@ -218,7 +200,6 @@ def test_places_and_options_that_cannot_be_used_are_refused(gallery: Gallery, tm
         with pytest.raises(InputError, match=problem):
             export_dataset(gallery, out)
     for options, problem in (
-        ({"kind": "zip"}, "kind: expected one of imagefolder"),
         ({"by": "label"}, "by: expected group or image"),
         ({"split": "90/5"}, "expected percentages that add up to 100"),
         ({"where": "label = 'a/b' AND id = 1"}, "no image matches the filter"),

@@ -30,7 +30,6 @@ def short_demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resolve, "DEFAULT", {**resolve.DEFAULT, "head_steps": 40})
         patch.setattr(story, "PHOTOS", few)
-        patch.setattr(story, "EDITED", 6)
         yield
 
 
@@ -53,7 +52,6 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> Non
 @pytest.mark.timeout(900)
 def test_the_demo_runs_to_the_end_as_a_command(demo: tuple[Path, dict[str, Any]]) -> None:
     folder, report = demo
-    assert report["words"]["right"] > report["words"]["shown"] / 3
     assert report["labels"]["given"] == KINDS * 12
     stages = report["new_photos"]
     assert all(stage["asked"] == KINDS * 6 for stage in stages.values())

@@ -4,15 +4,10 @@ import csv
 import hashlib
 import json
 import shutil
-import tempfile
 from dataclasses import replace
 from pathlib import Path
-from xml.etree import ElementTree
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from index.errors import InputError
 from index.gallery.gallery import Gallery
@@ -24,16 +19,11 @@ from index.writing.build import build_gallery
 from retrieval_app.commands.cli import main
 from retrieval_app.insights.background import Insights
 from retrieval_app.label_tools.current_issues import list_issues
-from retrieval_app.label_tools.formats import write_fiftyone, write_label_studio, write_table
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.review.subjects import read_all_subjects
 from tests.conftest import CLASSES, draw_image
 from tests.retrieval_app.insights.conftest import draw_labelled
 from training.audit.run_audit import write_audit_tables
-
-LABELS = st.text(
-    st.characters(exclude_categories=("Cc", "Cs", "Co", "Cn", "Zl", "Zp")), min_size=1, max_size=20
-).filter(lambda text: text == text.strip())
 
 
 @pytest.fixture(scope="module")
@@ -58,14 +48,9 @@ def test_proposals_go_out_and_come_back(tmp_path: Path, tiny_model: Path, capsys
     assert [(row["label"], row["suggested"], row["kind"]) for row in document["issues"]] == [("", "red", "unlabelled")]
     assert main(["labels", "issues", str(gallery)]) == 0
     assert "1 images have no label" in capsys.readouterr().out
-    targets = [f"csv:{files}.csv", f"label-studio:{files}.json", f"fiftyone:{files}", f"cleanlab:{files}"]
-    assert main(["labels", "export", str(gallery), *targets]) == 0
-    for other in (targets[:1], [f"label-studio:{files}.tasks"], [f"csv:{files}.a", f"csv:{files}.a"]):
-        assert main(["labels", "export", str(gallery), *other]) == 1  # it, or the interface, exists or is named twice
-    assert len(np.load(files / "labels.npy")) == len((files / "paths.txt").read_text().splitlines())
-    task = json.loads(files.with_suffix(".json").read_text())[-1]
-    assert (task["data"]["given"], task["predictions"][0]["result"][0]["value"]["choices"]) == ("", ["red"])
-    assert main(["labels", "import", str(gallery), str(files / "labels.json")]) == 0
+    assert main(["labels", "export", str(gallery), f"{files}.csv"]) == 0
+    assert main(["labels", "export", str(gallery), f"{files}.csv"]) == 1  # it exists
+    assert main(["labels", "import", str(gallery), f"{files}.csv"]) == 0
     assert not ReviewStore.of_gallery(gallery).label_decisions()
     rows = list(csv.DictReader(files.with_suffix(".csv").read_text().splitlines()))
     with (tmp_path / "new.csv").open("w", newline="") as out:
@@ -76,21 +61,6 @@ def test_proposals_go_out_and_come_back(tmp_path: Path, tiny_model: Path, capsys
     assert [(one.label, one.new_label) for one in ReviewStore.of_gallery(gallery).label_decisions().values()] == [
         (None, "red")
     ]
-
-
-def test_cleanlab_finds_label_issues_in_what_is_written_for_it(gallery: Path, tmp_path: Path) -> None:
-    from cleanlab.filter import find_label_issues  # which takes seconds
-
-    out = tmp_path / "cleanlab"
-    assert main(["labels", "export", str(gallery), f"cleanlab:{out}"]) == 0
-    labels, shares = np.load(out / "labels.npy"), np.load(out / "pred_probs.npy")
-    names = [json.loads(line) for line in (out / "classes.txt").read_text().splitlines()]
-    paths = [json.loads(line) for line in (out / "paths.txt").read_text().splitlines()]
-    assert shares.shape == (len(labels), len(names)) == (len(paths), 3)
-    np.testing.assert_allclose(shares.sum(axis=1), 1)
-    assert all(Path(path).parent.name == names[label] for path, label in zip(paths, labels, strict=True))
-    issues = find_label_issues(labels, shares, n_jobs=1)
-    assert {Path(paths[row]).name for row in np.flatnonzero(issues)} >= {"wrong_0.png", "wrong_1.png"}
 
 
 def test_issues_of_a_gallery_are_those_of_the_api(tmp_path: Path, tiny_model: Path) -> None:
@@ -122,29 +92,6 @@ def test_issues_of_a_gallery_are_those_of_the_api(tmp_path: Path, tiny_model: Pa
 
 def without_paths(issues: LabelIssues) -> LabelIssues:
     return replace(issues, items=tuple(replace(one, path="", decision=None) for one in issues.items))
-
-
-def test_what_is_annotated_in_label_studio_becomes_the_gallerys_decisions(gallery: Path, tmp_path: Path) -> None:
-    tasks = tmp_path / "tasks.json"
-    assert main(["labels", "export", str(gallery), f"label-studio:{tasks}"]) == 0
-    interface = ElementTree.parse(tmp_path / "tasks.xml")
-    document = json.loads(tasks.read_text())
-    choices = {choice.get("value") for choice in interface.iter("Choice")}
-    assert {t["predictions"][0]["result"][0]["value"]["choices"][0] for t in document} <= choices
-    for task in document[:2]:
-        task["annotations"] = [{"result": task["predictions"][0]["result"], "was_cancelled": False}]
-    drop = {"from_name": "drop", "to_name": "image", "type": "choices", "value": {"choices": ["leave"]}}
-    document[2]["annotations"] = [{"result": [drop]}]
-    for task in document[3:]:
-        task["annotations"] = []
-    tasks.write_text(json.dumps(document))
-    assert main(["labels", "import", str(gallery), str(tasks)]) == 0
-    kept = ReviewStore.of_gallery(gallery).label_decisions().values()
-    assert {(Path(d.path).name, d.decision, d.new_label) for d in kept} >= {
-        ("wrong_0.png", "change", "blue"),
-        ("wrong_1.png", "change", "red"),
-    }
-    assert [d.decision for d in kept].count("drop") == 1
 
 
 def write_audit(gallery: Gallery, out: Path) -> Path:
@@ -182,45 +129,24 @@ def test_what_is_no_audit_is_told(tmp_path: Path, content: str | None, problem: 
         read_issues(tmp_path / "audit.csv")
 
 
-def test_labels_changed_in_fiftyone_become_decisions_of_an_audit(gallery: Path, tmp_path: Path) -> None:
-    audit, out = write_audit(Gallery.open(gallery), tmp_path / "audit"), tmp_path / "fiftyone"
-    assert main(["labels", "export", str(audit), f"fiftyone:{out}"]) == 0
-    document = json.loads((out / "labels.json").read_text())
-    first = next(iter(document["labels"].values()))
-    assert (first["label"], first["attributes"]["suggested"]) == ("red", "blue")
-    first["label"] = "blue"
-    (out / "labels.json").write_text(json.dumps(document))
-    assert main(["labels", "import", str(audit), str(out / "labels.json")]) == 0
+def test_labels_changed_in_a_table_become_decisions_of_an_audit(gallery: Path, tmp_path: Path) -> None:
+    audit, table = write_audit(Gallery.open(gallery), tmp_path / "audit"), tmp_path / "labels.csv"
+    assert main(["labels", "export", str(audit), str(table)]) == 0
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    assert (rows[0]["label"], rows[0]["suggested"]) == ("red", "blue")
+    with table.open("w", newline="") as out:
+        writer = csv.DictWriter(out, list(rows[0]))
+        writer.writeheader()
+        writer.writerows([{**rows[0], "new_label": "blue"}, *rows[1:]])
+    assert main(["labels", "import", str(audit), str(table)]) == 0
     rows = list(csv.DictReader((audit / "decisions.csv").read_text().splitlines()))
     assert (rows[0]["decision"], rows[0]["new_label"]) == ("change", "blue")
     assert len(rows) == 1  # what stayed as it was nobody decided
 
 
-@given(label=LABELS, other=LABELS)
-def test_odd_names_of_labels_come_back_as_they_went(label: str, other: str) -> None:
-    subject = ImageRef(1, "0" * 64, label, "/photos/a b.png")
-    wrong = LabelIssue(1, label, 0.9, ((other, 0.9),), sha256=subject.sha256, path=subject.path)
-    scored = LabelIssues((wrong,), checked=1, noise_rate=0.9, classes=((label, 1, 0.9),))
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        tasks, interface = write_label_studio(scored, folder / "tasks.json")
-        assert {label, other} <= {c.get("value") for c in ElementTree.parse(interface).iter("Choice")}
-        document = json.loads(tasks.read_text(encoding="utf-8"))
-        document[0]["annotations"] = [{"result": document[0]["predictions"][0]["result"]}]
-        tasks.write_text(json.dumps(document), encoding="utf-8")
-        (table,) = write_table(scored, folder / "labels.csv")
-        assert match_decisions(table, [subject]) == ([], 0)
-        given_labels = write_fiftyone(scored, folder / "fiftyone")[1]
-        assert match_decisions(given_labels, [subject]) == ([], 0)
-        ((found,), _) = match_decisions(tasks, [subject])
-    assert (found.decision, found.new_label) == (("keep", None) if label == other else ("change", other))
-
-
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
-        ("a.json", "[{}]", "task 1: expected `data` and `annotations`"),
-        ("a.json", "no", "expected a JSON export of Label Studio"),
         ("a.csv", "file\nx\n", "expected the columns path or sha256, label"),
         ("a.csv", "path,label,decision\n/a,b,maybe\n", "line 2: the decision must be one of"),
     ],

@@ -200,7 +200,7 @@ def test_a_label_file_carries_the_doubt_along(gallery: Path, built: Path, tmp_pa
     second = accept_verdicts(tmp_path / "fresh", at_least_right=0.95, dry_run=True)[0]
     assert second.kept.images > 0.9 * len(rows)  # what was accepted once is not set aside for that
     exported = tmp_path / "exported"
-    export_dataset(gallery, exported, kind="imagefolder")
+    export_dataset(gallery, exported)
     trained = [one.p_right for one in list_dataset(exported).records]
     assert sorted(trained) == pytest.approx(sorted(float(row["p_right"]) for row in rows.values()), abs=1e-4)
 

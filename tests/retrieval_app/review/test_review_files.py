@@ -31,13 +31,7 @@ from index.sources.reading import read_place
 from index.text import valid_text
 from index.versions.annotations import DECISIONS as FILE_NAME
 from retrieval_app.review import exports
-from retrieval_app.review.exports import (
-    encode_table,
-    name_attachment,
-    stream_duplicate_file,
-    stream_label_file,
-    stream_zip,
-)
+from retrieval_app.review.exports import encode_table, name_attachment, stream_label_file, stream_zip
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.review.subjects import find_decided_ids, find_subjects
 from tests.conftest import draw_folder
@@ -91,42 +85,6 @@ def test_many_equal_files_are_found_in_no_time(folder: str) -> None:
 def read(blocks: bytes) -> list[dict[str, str]]:
     text = blocks.decode("utf-8", "surrogateescape")
     return list(csv.DictReader(io.StringIO(text, newline="")))
-
-
-def decide_in(gallery: Gallery, paths: list[str], decision: str, keep: list[str]) -> DuplicateDecision:
-    ids = ids_by_path(gallery)
-    subjects = find_subjects(gallery, [ids[path] for path in paths])
-    images = tuple(subjects[ids[path]] for path in paths)
-    return DuplicateDecision(images, decision, tuple(ids[path] for path in keep))
-
-
-def test_copies_are_kept_or_dropped_and_different_pictures_are_all_kept(shop: Gallery) -> None:
-    copies = decide_in(shop, ["red/0.jpg", "red/copy.jpg", "red/again.jpg"], "duplicates", ["red/copy.jpg"])
-    different = decide_in(shop, ["blue/0.jpg", "blue/2.jpg"], "different", [])
-    rows = read(b"".join(stream_duplicate_file(shop, [copies, different])))
-    assert {os.path.relpath(row["path"], shop.roots[1]): row["decision"] for row in rows} == {
-        "red/0.jpg": "drop",
-        "red/copy.jpg": "keep",
-        "red/again.jpg": "drop",
-        "blue/0.jpg": "keep",
-        "blue/2.jpg": "keep",
-    }
-    assert {row["group"] for row in rows} == {copies.group, different.group}
-
-
-def test_hostile_names_stay_the_names_of_the_files(hostile: Gallery) -> None:
-    paths = [os.fsdecode(b"red/" + name) for name in (*HOSTILE, UNDECODABLE)]
-    rows = read(b"".join(stream_duplicate_file(hostile, [decide_in(hostile, paths, "different", [])])))
-    assert {os.path.relpath(row["path"], hostile.roots[1]) for row in rows} == set(paths)
-    assert all(os.path.isfile(row["path"]) for row in rows)
-
-
-def test_a_group_that_is_not_what_was_decided_about_is_left_out(shop: Gallery) -> None:
-    decision = decide_in(shop, ["red/0.jpg", "red/copy.jpg"], "duplicates", ["red/copy.jpg"])
-    stranger = ImageRef(900, "f" * 64, None, "/gone.jpg")
-    changed = tuple(replace(image, sha256="e" * 64) for image in decision.images)
-    gone = [replace(decision, images=(*decision.images, stranger)), replace(decision, images=changed)]
-    assert read(b"".join(stream_duplicate_file(shop, gone))) == []
 
 
 def write(gallery: Gallery, decisions: Mapping[LabelKey, LabelDecision], path: Path) -> Counter[str]:

@@ -1,4 +1,4 @@
-"""Near-duplicates in results, which image stands for them; and results ranked again by shared neighbours."""
+"""Near-duplicates in results, and which image stands for them."""
 
 import asyncio
 import shutil
@@ -83,12 +83,3 @@ def test_a_copy_of_the_query_is_found_without_the_query(engine: Engine, ids: dic
     assert first.score == pytest.approx(1, abs=1e-5)
     assert ids["red/0.jpg"] not in (first.id, *(number for number, _ in first.duplicates))
     assert 1 + len(first.duplicates) == COPIES
-
-
-def test_ranked_again_copies_stay_folded_and_low_scores_stay_away(engine: Engine) -> None:
-    plain, again = _search(engine, 5, k=39), _search(engine, 5, k=39, rerank=True)
-    assert {hit.id for hit in again.hits if hit.duplicates} == {hit.id for hit in plain.hits if hit.duplicates} != set()
-    assert {hit.id for hit in again.hits} == {hit.id for hit in plain.hits}
-    least = plain.hits[9].score
-    above, low = (_search(engine, 5, k=39, rerank=rerank, min_score=least) for rerank in (True, False))
-    assert {hit.id for hit in above.hits} == {hit.id for hit in low.hits}

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from index.arrays import NO_ID
-from index.labels.label_errors import two_pass_confidences
+from index.labels.label_errors import second_pass
 from index.labels.noise_model import LabelPrior
 from index.labels.simulated_noise import estimate_p_error
 from tests.index.labels.test_leave_one_out import blobs
@@ -62,7 +62,8 @@ def _labels(count: int = 30) -> torch.Tensor:
 def test_posteriors_are_those_of_the_second_pass_with_the_noise_model(groups: torch.Tensor | None) -> None:
     source, given = _source(), _labels().numpy()
     found = estimate_posteriors(source, _labels(), class_count=4, groups=groups)
-    left_out = two_pass_confidences(source.numpy(), given, count=4, groups=None if groups is None else groups.numpy())
+    passes = second_pass(source.numpy(), given, count=4, groups=None if groups is None else groups.numpy())
+    left_out = passes.hold(passes.blocks())
     calibration, noise = estimate_p_error(left_out, given)
     expected = torch.from_numpy(noise.posterior(left_out, given) * (1 - calibration.p_no_class[:, None])).float()
     assert found.noise_rate == pytest.approx(calibration.p_error.mean(), abs=1e-5)

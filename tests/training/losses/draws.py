@@ -27,7 +27,7 @@ class Draw:
 
     @property
     def batch(self) -> Batch:
-        return Batch(labels=self.labels, rows=torch.arange(len(self.labels)), confidences=self.confidences)
+        return Batch(labels=self.labels, confidences=self.confidences)
 
 
 def draw(seed: int, *, batch: int, classes: int, width: int) -> Draw:
@@ -65,16 +65,10 @@ def loss_config(method: str, **options: Any) -> LossConfig:
     return LossConfig(method, options_of(method)(**options))
 
 
-def make_loss(
-    method: str, *, classes: int = 3, width: int = 4, seed: int = 0, guidance: Any = None, **options: Any
-) -> Any:
+def make_loss(method: str, *, classes: int = 3, width: int = 4, seed: int = 0, **options: Any) -> Any:
     """A loss as a run makes it, for (B, width) embeddings of so many classes."""
-    if options.get("omega"):
-        options["guidance"] = "similarities.npz"
     generator = torch.Generator().manual_seed(seed)
-    return build_loss(
-        loss_config(method, **options), class_count=classes, embedding_dim=width, generator=generator, guidance=guidance
-    )
+    return build_loss(loss_config(method, **options), class_count=classes, embedding_dim=width, generator=generator)
 
 
 def loss_function(method: str) -> Callable[..., Tensor]:
@@ -88,7 +82,7 @@ def loss_function(method: str) -> Callable[..., Tensor]:
             parameters["free_margins"] = margins[0].expm1().log()
         loss = make_loss(method, classes=max(len(proxies), 1), width=proxies.shape[1], **options)
         given = {"labels": target} if method != "spa" else {"labels": None, "confidences": target}
-        batch = Batch(rows=torch.arange(len(embeddings)), **given)
+        batch = Batch(**given)
         return torch.func.functional_call(loss, parameters, (embeddings, batch))
 
     return compute

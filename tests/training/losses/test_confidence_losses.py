@@ -13,7 +13,6 @@ from tests.conftest import tries
 from tests.oracles import confidence_losses as oracle
 from tests.oracles.losses import multi_similarity_samples, proxy_nca_samples
 from tests.training.losses.draws import make_loss
-from training.losses.guidance import Guidance, language_guidance_loss
 from training.losses.interface import Batch
 from training.losses.multi_similarity import multi_similarity_losses
 from training.losses.procsim import ProcSim, otsu_threshold, procsim_confidences
@@ -37,7 +36,7 @@ def draw_batch(seed: int, *, batch: int, classes: int = CLASSES, width: int = WI
     generator = torch.Generator().manual_seed(seed)
     embeddings = torch.randn(batch, width, dtype=torch.float64, generator=generator)
     labels = torch.randint(classes, (batch,), generator=generator)
-    return embeddings.requires_grad_(), Batch(labels=labels, rows=torch.arange(batch))
+    return embeddings.requires_grad_(), Batch(labels=labels)
 
 
 def confidences_of(losses: list[float], *, lambda_: float = 0.1) -> Tensor:
@@ -134,25 +133,6 @@ def test_the_proxies_that_find_noise_are_trained_as_by_an_adam_of_their_own() ->
         proxy_nca_losses(embeddings.detach(), alone, batch.labels, scale=1.0).mean().backward()
         independent.step()
     torch.testing.assert_close(loss.proxies, alone, rtol=1e-12, atol=0)
-
-
-def test_guidance_is_added_with_its_weight_and_not_touched_by_confidences() -> None:
-    embeddings, batch = draw_batch(7, batch=8)
-    source = Guidance(torch.rand(CLASSES, CLASSES), by="classes")
-    plain, guided = make_procsim(), make_procsim(omega=5.5, guidance=source)
-    expected = plain(embeddings, batch) + 5.5 * language_guidance_loss(embeddings, source(batch))
-    value = guided(embeddings, batch)
-    torch.testing.assert_close(value, expected, rtol=1e-12, atol=0)
-    torch.testing.assert_close(*(torch.autograd.grad(v, embeddings)[0] for v in (value, expected)))
-
-
-def test_without_weight_guidance_is_not_evaluated_and_with_weight_it_must_be_there() -> None:
-    def refuse(_: Batch) -> Tensor:
-        raise AssertionError("evaluated")
-
-    assert make_procsim(guidance=refuse)(*draw_batch(9, batch=4)).isfinite()
-    with pytest.raises(ValueError, match="pass guidance"):
-        make_procsim(omega=1.0)
 
 
 eighths = st.integers(0, 128).map(lambda number: number / 8)

@@ -253,7 +253,7 @@ def test_no_gradient_reaches_the_confidences_and_without_them_the_module_refuses
     assert drawn.confidences.grad is None
     assert drawn.proxies.grad is not None
     with pytest.raises(ValueError, match="label confidences of phase 1"):
-        make_loss("spa")(drawn.embeddings, Batch(labels=drawn.labels, rows=drawn.labels))
+        make_loss("spa")(drawn.embeddings, Batch(labels=drawn.labels))
 
 
 def test_proxy_nca_of_posteriors_is_the_mean_over_them_and_one_hot_ones_are_labels() -> None:
@@ -268,13 +268,13 @@ def test_proxy_nca_of_posteriors_is_the_mean_over_them_and_one_hot_ones_are_labe
     )
     loss = make_loss("proxy-nca", classes=4, width=3, targets="posteriors", nca_scale=3.0)
     found = torch.func.functional_call(
-        loss, {"proxies": drawn.proxies}, (drawn.embeddings, Batch(labels, labels, confidences=posteriors))
+        loss, {"proxies": drawn.proxies}, (drawn.embeddings, Batch(labels, confidences=posteriors))
     )
     torch.testing.assert_close(found, (posteriors * each).sum(dim=1).mean())
     leaves = [tensor.requires_grad_() for tensor in inputs]
     assert torch.autograd.gradcheck(lambda x, p: proxy_nca_losses(x, p, posteriors, scale=3.0).mean(), leaves)
     with pytest.raises(ValueError, match="posteriors"):
-        loss(drawn.embeddings, Batch(labels, labels))
+        loss(drawn.embeddings, Batch(labels))
 
 
 def test_margins_alone_cost_something() -> None:

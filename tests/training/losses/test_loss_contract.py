@@ -49,8 +49,7 @@ def test_a_batch_of_none_or_one_or_without_pairs_has_a_finite_loss_and_finite_gr
     drawn, loss = draw(4, batch=len(labels), classes=3, width=4), make_loss(method)
     embeddings = drawn.embeddings.float().requires_grad_()
     confidences = torch.zeros(len(labels), 3)  # nobody is positive for anything
-    rows = torch.arange(len(labels))
-    value = loss(embeddings, Batch(torch.tensor(labels, dtype=torch.int64), rows, confidences))
+    value = loss(embeddings, Batch(torch.tensor(labels, dtype=torch.int64), confidences))
     value.backward()
     assert value.isfinite()
     if not labels and method != "adaptive-proxy-anchor":  # whose margins cost something by themselves
@@ -66,7 +65,7 @@ def test_embeddings_on_top_of_each_other_have_finite_gradients(method: str) -> N
         loss.proxies.data[:2] = torch.tensor([[1.0] * 4, [-1.0] * 4])
     labels = torch.arange(6) % 3
     confidences = torch.nn.functional.one_hot(labels, 3).float()
-    value = loss(embeddings, Batch(labels=labels, rows=torch.arange(6), confidences=confidences))
+    value = loss(embeddings, Batch(labels=labels, confidences=confidences))
     value.backward()
     assert value.isfinite()
     assert _has_finite_gradients(loss, embeddings)

@@ -30,7 +30,7 @@ def make_clusters(seed: int, labels: list[int], *, spread: float = 0.1) -> Tenso
 
 def as_batch(labels: list[int] | Tensor) -> Batch:
     labels = torch.as_tensor(labels, dtype=torch.int64)
-    return Batch(labels=labels, rows=torch.arange(len(labels)))
+    return Batch(labels=labels)
 
 
 @given(

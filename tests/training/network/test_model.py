@@ -286,7 +286,7 @@ class _Rows(nn.Module):
 def test_gradients_are_those_of_the_whole_batch(method: str, chunk: int) -> None:
     rows, model = draw_rows(7, 5, seed=9), _Rows()
     loss = make_loss(method, seed=1).double()
-    batch = Batch(LABELS, torch.arange(7))
+    batch = Batch(LABELS)
     tensors = [*model.parameters(), *loss.parameters()]
     whole_loss = loss(model(rows), batch)
     expected = torch.autograd.grad(whole_loss, tensors, allow_unused=True)

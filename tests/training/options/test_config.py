@@ -54,8 +54,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"epocs": 3}, r"epocs: no such option; did you mean epochs"),
     ({"alpha": "4", "method": "spa"}, "--alpha must be a number, got '4'"),
     # options that do not go together
-    (PROCSIM | {"omega": 0.5}, "--omega above 0 and --guidance FILE go together"),
-    (PAPER | {"guidance": "words.npz"}, "--guidance goes with --method procsim, not with --method spa"),
+    (PAPER | {"procsim_lambda": 0.5}, "--procsim-lambda goes with --method procsim, not with --method spa"),
     (PAPER | {"method": "adaptive-proxy-anchor", "delta": 0.0}, "--delta must be greater than 0, as .*, got 0.0"),
     (
         PAPER | {"images_per_class": 9, "head_batch_size": 8},
@@ -64,10 +63,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (PAPER | {"l2_sp": 0.1}, "--l2-sp goes with --init wccn, got --init random"),
     ({"head_epochs": 2, "head_steps": 3}, "--head-epochs and --head-steps: give one of them"),
     (PAPER | {"select": "auto", "holdout": False}, "--select auto needs the holdout evaluation: leave out"),
-    (
-        PROCSIM | {"select": "auto", "holdout": True, "omega": 0.5, "guidance": "words.npz"},
-        "--select auto needs the holdout evaluation, which --guidance does not allow",
-    ),
+    (PAPER | {"select": "auto", "holdout": True, "method": "pca"}, "--select goes with a method that trains, not with"),
     # sizes and crops that do not go with the view
     ({"view": "whole", "resize": 256}, r"--view whole .* --crop \(224\) .* got --resize 256: leave --resize out"),
     ({"view": "both", "resize": 224}, r"--view both .* raise --resize, or choose --view whole"),

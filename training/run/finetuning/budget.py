@@ -20,8 +20,7 @@ def may_sample(job: TrainingJob, count: int) -> bool:
     """Whether fine-tuning may take a sample of this many images: in one process, and as it began."""
     if (job.run.path / SAMPLE).exists() or job.run.checkpoint(FINETUNING).exists():
         return (job.run.path / SAMPLE).exists()
-    guided = getattr(job.config.loss.options, "guidance", None) is not None  # it knows images by their numbers
-    if count < SAMPLED_FROM or current_team().size > 1 or guided:
+    if count < SAMPLED_FROM or current_team().size > 1:
         return False
     return job.config.finetuning.limits(count, on_cpu=job.machine.device.type == "cpu")[1] is not None
 

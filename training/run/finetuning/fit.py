@@ -360,7 +360,7 @@ class FinetuneLoop:
         else:
             set_rates(self._optimizer, step=step, steps=self._steps * (self.budget.epochs or 0))
         known = None if self._confidences is None else take_rows(self._confidences, rows).to(self._device)
-        batch = Batch(labels, rows.to(self._device), known)
+        batch = Batch(labels, known)
         self._optimizer.zero_grad()
         loss = backward_in_chunks(
             self._shared,

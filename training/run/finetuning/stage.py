@@ -22,12 +22,11 @@ from training.backbone.extract import Extractor, keep_freed_memory
 from training.confidence.confidences import Confidences, LabelConfidences
 from training.head.embedding_heads import Head, ProjectionHead
 from training.head.untrained import LabelledFeatures, count_directions, fit_closed_form, fit_rival
-from training.losses.guidance import Guidance
 from training.losses.interface import MetricLoss, build_loss
 from training.network.decoded_images import MappedArray, decode_images
 from training.network.model import Block, NetworkModel, find_blocks
 from training.options.config import TrainConfig
-from training.options.losses import RIVALS, WCCN
+from training.options.losses import RIVALS
 from training.options.machine import Machine
 from training.run.checkpoint import pack_modules, unpack_module
 from training.run.distributed import current_team
@@ -83,7 +82,6 @@ class FinetuneTask:
     data: FinetuneData
     hashes: list[str]
     confidences: Confidences | None
-    guidance: Guidance | None
     config: TrainConfig
     width: int
     blocks: list[Block]
@@ -97,7 +95,6 @@ class FinetuneTask:
             class_count=self.data.class_count,
             embedding_dim=self.width,
             generator=phase_generator(self.config.seed, FINETUNING, 0),
-            guidance=self.guidance,
         )
 
 
@@ -127,9 +124,7 @@ def finetune_backbone(
         begun, task = time.perf_counter(), None
         # Several processes end together, and what had trained before an interruption is not given up.
         may_end = current_team().size == 1 and not job.run.checkpoint(FINETUNING).exists()
-        # Guidance knows images and classes by their numbers, which parts of the data have not.
-        method = WCCN if prepared.guidance is not None else frozen.method
-        fit = partial(fit_head, method=method, plan=frozen.plan, config=job.config, device=job.machine.device)
+        fit = partial(fit_head, method=frozen.method, plan=frozen.plan, config=job.config, device=job.machine.device)
         try:
             prepared, confidences = take_sample(job, prepared, confidences, width=frozen.plan.width)
             task = plan_task(job, prepared, confidences, frozen, begun=begun)
@@ -222,7 +217,7 @@ def plan_task(
     backbone, hashes = prepared.extractor.backbone, [image.sha256 for image in training.images]
     blocks = plan_blocks(backbone, config, side=config.input.crop)
     side, width = view_side(backbone, config), frozen.plan.width
-    return FinetuneTask(data, hashes, initial, prepared.guidance, config, width, blocks, side, budget)
+    return FinetuneTask(data, hashes, initial, config, width, blocks, side, budget)
 
 
 def prepare_loop(
@@ -265,10 +260,9 @@ def prepare_loop(
     )
     if team.size > 1:
         begun = {name: tensor.detach().cpu() for name, tensor in pack_modules(loss=loss).items()}
-        sent = replace(task, guidance=None if task.guidance is None else deepcopy(task.guidance).cpu())
         at_first = deepcopy(start).cpu()
         sent_extractor = SentExtractor.of(extractor)
-        team.call_on_others(help_training, sent, decoding, sent_extractor, at_first, begun, model.precision)
+        team.call_on_others(help_training, task, decoding, sent_extractor, at_first, begun, model.precision)
     return open_loop(
         task,
         model,

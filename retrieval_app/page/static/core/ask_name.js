@@ -7,15 +7,15 @@ const MOST_CHARACTERS = 200;
 
 /**
  * Ask for a name; calls `done(name, action)` after the dialog is closed and the focus is restored. `words(name, isNew)` is
- * the preview of the effect; `others` are further buttons, whose name becomes `action` (else null); `more` is below the field.
+ * the preview of the effect; `others` are further buttons, whose name becomes `action` (else null).
  *
  * @param {{
- *   title: string, field: string, placeholder: string, names: string[], run: string, head?: Child, more?: Child,
+ *   title: string, field: string, placeholder: string, names: string[], run: string, head?: Child,
  *   words?: (name: string, isNew: boolean) => Child, others?: {text: string, action: string, nameless?: boolean}[],
  *   done: (name: string, action: string | null) => void,
  * }} given
  */
-export function askName({title, field, placeholder, names, run, head, more, words = () => '', others = [], done}) {
+export function askName({title, field, placeholder, names, run, head, words = () => '', others = [], done}) {
   let chosen = null;
   const isNew = text => text !== '' && !names.some(name => name.trim() === text);
   const input = make('input', {
@@ -56,7 +56,6 @@ export function askName({title, field, placeholder, names, run, head, more, word
     head,
     input,
     make('datalist', {id: 'known-names'}, [names.map(name => make('option', {value: name}))]),
-    more,
     make('div.row', [
       told,
       others.map(({text, action, nameless}) => button(text, {}, () => choose(action, nameless))),

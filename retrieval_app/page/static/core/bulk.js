@@ -2,16 +2,10 @@
 
 import {gallery, get, post} from './api.js';
 import {askName, newLabelWords} from './ask_name.js';
-import {count, make, sentence, shownText} from './dom.js';
+import {count, sentence, shownText} from './dom.js';
 import {toast, toastError} from './toast.js';
 import {readState} from './url_state.js';
 
-const SAMPLES = {
-  '': 'all of them',
-  diverse: 'a sample of those that differ most',
-  typical: 'a sample of the most typical of each label',
-  random: 'a random sample',
-};
 const quoted = name => `\u201c${shownText(name)}\u201d`;
 
 /** What comes, or null with a message. @template Answer @param {Promise<Answer>} coming @returns {Promise<Answer | null>} */
@@ -54,33 +48,15 @@ export function dropImages({body, done}) {
 export async function askTag({body, amount, done = () => {}}) {
   const known = await ask(get('tags'));
   if (!known) return;
-  const how = make('select', {class: 'select', 'aria-label': 'Which of them', onchange: () => showNumber()}, [
-    Object.entries(SAMPLES).map(([value, text]) => make('option', {value}, text)),
-  ]);
-  const number = make('input', {
-    class: 'input sample-size',
-    type: 'number',
-    min: 1,
-    max: amount,
-    value: Math.min(100, amount),
-    'aria-label': 'Images of the sample',
-    hidden: true,
-  });
-  const showNumber = () => {
-    number.hidden = how.value === '';
-  };
   askName({
     title: `Tag ${count(amount, 'image')}`,
     field: 'Tag',
     placeholder: 'A tag, or a new one',
     names: known.tags.map(({tag}) => tag),
-    more: amount > 1 && make('div.row.nowrap', how, number),
     run: 'Tag',
     others: known.tags.length > 0 ? [{text: 'Remove this tag', action: 'remove'}] : [],
     done(tag, action) {
-      const sample =
-        how.value && action === null ? {how: /** @type {'random'} */ (how.value), count: Number(number.value)} : null;
-      changeTag({...body, tag, action: action === 'remove' ? 'remove' : 'add', sample}, done);
+      changeTag({...body, tag, action: action === 'remove' ? 'remove' : 'add'}, done);
     },
   });
 }

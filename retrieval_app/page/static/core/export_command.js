@@ -5,32 +5,16 @@ import {openDialog} from './dialog.js';
 import {make} from './dom.js';
 import {copyText} from './toast.js';
 
-const FORMATS = {imagefolder: 'image folder', parquet: 'Parquet', webdataset: 'WebDataset'};
-const NEED_PYARROW = new Set(['imagefolder', 'parquet']);
-
 /** Show the command for the images that a condition keeps; null for all. @param {string | null} where */
 export async function openExport(where = null) {
   const {name, folder} = await gallery();
-  const format = make(
-    'select',
-    {class: 'select', 'aria-label': 'Format', onchange: () => draw()},
-    Object.entries(FORMATS).map(([value, text]) => make('option', {value}, text)),
-  );
   const labelled = make('input', {type: 'checkbox', checked: true, onchange: () => draw()});
   const command = make('pre.command');
   const extra = make('p', ['Needs the Parquet extra, once: ', make('code', "pip install 'retrieval-app[parquet]'")]);
   function draw() {
     const conditions = [where, labelled.checked && 'label IS NOT NULL'].filter(Boolean);
     const kept = conditions.length > 1 ? `(${conditions[0]}) AND ${conditions[1]}` : conditions[0];
-    const place = [
-      'retrieval dataset export',
-      quote(folder ?? name),
-      '--as',
-      format.value,
-      '--out',
-      quote(`${name}-data`),
-    ];
-    extra.hidden = !NEED_PYARROW.has(format.value);
+    const place = ['retrieval dataset export', quote(folder ?? name), '--out', quote(`${name}-data`)];
     command.textContent = [...place, ...(kept ? ['--where', quote(kept)] : [])].join(' ');
   }
   draw();
@@ -38,7 +22,7 @@ export async function openExport(where = null) {
     title: 'Export as a data set',
     body: make('div.column', [
       make('p', 'Labels as decided, without dropped images; tags, splits and metadata become columns.'),
-      make('div.row', format, make('label.row', labelled, 'Only labelled images')),
+      make('label.row', labelled, 'Only labelled images'),
       make('p', 'Run this on the machine of the gallery:'),
       command,
       extra,

@@ -8,7 +8,7 @@ export const NEAR_DUPLICATES = '1';
 /** How much a part counts in the query. */
 export const WEIGHTS = {like: 1, more: 0.7, less: -0.4};
 
-const OWN = 'view image photo words more less crop text f k min collapse rerank by sort ids details'.split(' ');
+const OWN = 'view image photo words more less crop text f k min collapse by sort ids details'.split(' ');
 const listeners = new Set();
 
 /**
@@ -16,8 +16,8 @@ const listeners = new Set();
  * - view: one that the frame has a link to
  * - parts: [{image: ID}, {photo: TOKEN} or {words: TEXT}, each with role 'like' | 'more' | 'less' and crop {x, y, width, height} or
  *   null]
- * - text, filters [where expressions], k, min (lowest score) or null, collapse (NEAR_DUPLICATES, a column, 'folder' or ''), rerank (by shared
- *   neighbours), by ('semantic' or 'copy', what is compared), sort ('-taken': by this column, '' for none), ids [shown as they are], details (id) or null
+ * - text, filters [where expressions], k, min (lowest score) or null, collapse (NEAR_DUPLICATES, a column, 'folder' or ''),
+ *   by ('semantic' or 'copy', what is compared), sort ('-taken': by this column, '' for none), ids [shown as they are], details (id) or null
  * - extra: whatever else it holds, by name; for the other views
  *
  * @returns {State}
@@ -34,7 +34,6 @@ export function readState(search = location.search) {
     k: Number.isInteger(k) && k >= 1 && k <= 1000 ? k : DEFAULT_K,
     min: readNumber(params.get('min')),
     collapse: params.get('collapse') ?? '',
-    rerank: params.get('rerank') === '1',
     by: params.get('by') === 'copy' ? 'copy' : 'semantic',
     sort: params.get('sort') ?? '',
     ids: (params.get('ids') ?? '').split(',').flatMap(text => readId(text) ?? []),
@@ -164,7 +163,6 @@ function writeQuery(state) {
   if (state.k !== DEFAULT_K) params.set('k', String(state.k));
   if (state.min !== null) params.set('min', String(state.min));
   if (state.collapse) params.set('collapse', state.collapse);
-  if (state.rerank) params.set('rerank', '1');
   if (state.by !== 'semantic') params.set('by', state.by);
   if (state.sort) params.set('sort', state.sort);
   if (state.ids.length) params.set('ids', state.ids.join(','));

@@ -67,13 +67,6 @@ function drawList(body, first, canReview) {
   const bar = drawReviewBar({
     canReview,
     filters: [make('label.row', differ, 'Labels differ')],
-    file: {
-      path: 'duplicates/file',
-      text: 'Download list',
-      hasPaths: true,
-      after: () =>
-        'Saved: duplicate-decisions.csv says for every file of the decided groups whether to keep or drop it',
-    },
     on: {
       state: name => writeState({extra: {...readState().extra, state: name === 'open' ? null : name}}),
       undo: () => list.undo(),

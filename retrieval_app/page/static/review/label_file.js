@@ -28,7 +28,7 @@ export function drawHint() {
 const trainOn = place => `retrieval train ${place} --out run-cleaned`;
 
 /** The download: its route, the text of the button, and the message when it is saved. */
-export const FILE = {path: 'labels/file', text: 'Download label file', after: describeFile, hasPaths: true};
+export const FILE = {path: 'labels/file', text: 'Download label file', after: describeFile};
 
 /** Link from an image to a search with it. */
 export function drawLead(id, close, props = {}) {

@@ -24,12 +24,12 @@ export function stateOf({decision}) {
 }
 
 /**
- * Bar of a list with its states, undo and download. on: {state(name), undo()}; file: {path, text, after(headers, paths), hasPaths:
- * whether users who may see absolute paths choose between these and relative ones}; `update` takes the counts of the server.
+ * Bar of a list with its states, undo and download. on: {state(name), undo()}; file: {path, text, after(headers, paths)}, whose paths
+ * are absolute or relative, as users choose who may see absolute ones; `update` takes the counts of the server.
  *
  * @param {{
  *   filters?: Child[], canReview: boolean, states?: readonly string[], on: {state: (name: string) => void, undo: () => void},
- *   file: {path: string, text: string, after: (headers: Headers, paths?: string) => string, hasPaths?: boolean},
+ *   file?: {path: string, text: string, after: (headers: Headers, paths?: string) => string},
  * }} given
  */
 export function drawReviewBar({filters = [], file, canReview, states: names = LIST_STATES, on}) {
@@ -38,21 +38,10 @@ export function drawReviewBar({filters = [], file, canReview, states: names = LI
   const words = make('span', {class: 'figures', role: 'status'});
   const undo =
     canReview && button('Undo', {icon: 'undo', title: 'Undo the last decision (U)', disabled: true}, on.undo);
-  const paths = file.hasPaths && canReview ? drawPathsChoice() : null; // users who may decide also see folders
-  const take = button(file.text, {icon: 'download', class: 'primary'}, async () => {
-    take.disabled = true;
-    try {
-      toast(file.after(await download(file.path, null, {paths: paths?.value}), paths?.value), {kind: 'good'});
-    } catch (error) {
-      toastError(error);
-    } finally {
-      take.disabled = false;
-    }
-  });
   const element = make('div.review-bar', [
     make('div', {class: 'segments', role: 'group', 'aria-label': 'Which to show'}, [states.map(({node}) => node)]),
     filters,
-    make('div.review-end', make('div.review-done', track, words), undo, make('div.take', take, paths)),
+    make('div.review-end', make('div.review-done', track, words), undo, file && drawDownload(file, canReview)),
   ]);
   return {
     element,
@@ -73,6 +62,22 @@ export function drawReviewBar({filters = [], file, canReview, states: names = LI
       if (undo) undo.disabled = !canUndo;
     },
   };
+}
+
+/** Button that saves the file of a list. */
+function drawDownload(file, canReview) {
+  const paths = canReview ? drawPathsChoice() : null; // users who may decide also see folders
+  const take = button(file.text, {icon: 'download', class: 'primary'}, async () => {
+    take.disabled = true;
+    try {
+      toast(file.after(await download(file.path, null, {paths: paths?.value}), paths?.value), {kind: 'good'});
+    } catch (error) {
+      toastError(error);
+    } finally {
+      take.disabled = false;
+    }
+  });
+  return make('div.take', take, paths);
 }
 
 /** How the file names images; it is kept from one download to the next. */

@@ -16,9 +16,9 @@ export function kindOf(state) {
 
 /** The part of a state that decides on its results, as text. */
 export function resultsKey(state) {
-  const {parts, text, filters, k, min, collapse, rerank, by, sort, ids} = state;
+  const {parts, text, filters, k, min, collapse, by, sort, ids} = state;
   return JSON.stringify(
-    kindOf(state) === 'ranking' ? {parts, text, filters, k, min, collapse, rerank, by} : {text, filters, sort, ids},
+    kindOf(state) === 'ranking' ? {parts, text, filters, k, min, collapse, by} : {text, filters, sort, ids},
   );
 }
 
@@ -86,7 +86,6 @@ async function readRanking(state, {place, tookMs}, {signal, weights}) {
       text: state.text || null,
       collapse_duplicates: state.collapse === NEAR_DUPLICATES,
       group_by: state.collapse === NEAR_DUPLICATES ? null : state.collapse || null,
-      rerank: state.rerank,
       by: state.by,
       include: [...INCLUDE, 'precision_at_score'],
     },

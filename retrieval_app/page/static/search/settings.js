@@ -1,4 +1,4 @@
-// How a ranking is made and shown: by what, the lowest score, groups collapsed, ranked again by shared neighbours, how many at a time.
+// How a ranking is made and shown: by what, the lowest score, groups collapsed, how many at a time.
 
 import {make, percent} from '../core/dom.js';
 import {withGallery} from '../core/api.js';
@@ -21,7 +21,6 @@ export function makeSettings() {
   });
   const words = make('output', {class: 'small soft', id: 'least-words', for: 'least-score'});
   const collapse = make('select', {class: 'select', id: 'collapse'});
-  const again = make('input', {type: 'checkbox', role: 'switch', id: 'rank-again', 'aria-describedby': 'again-words'});
   const counts = make('select', {class: 'select', id: 'how-many'});
   const by = make(
     'select',
@@ -33,12 +32,6 @@ export function makeSettings() {
     asking,
     make('div.field', make('label', {for: 'least-score'}, 'Score at least'), slider, words),
     make('label.switch.count', 'Collapse', collapse),
-    make('label.switch.rerank', 'Rank by shared neighbours', again),
-    make(
-      'p',
-      {class: 'small soft rerank', id: 'again-words'},
-      'More of the same kind in a long list; the first one stays.',
-    ),
     make('label.switch.count', 'Results at a time', counts),
   ]);
   let points = null;
@@ -70,7 +63,6 @@ export function makeSettings() {
     writeState({min: score <= LOWEST ? null : score});
   });
   collapse.addEventListener('change', () => writeState({collapse: collapse.value}));
-  again.addEventListener('change', () => writeState({rerank: again.checked}));
   by.addEventListener('change', () => writeState({by: by.value === 'copy' ? 'copy' : 'semantic'}));
   counts.addEventListener('change', () => writeState({k: Number(counts.value)}));
   function learn() {
@@ -91,7 +83,6 @@ export function makeSettings() {
       slider.value = state.min ?? LOWEST;
       collapsed = state.collapse;
       drawGroups();
-      again.checked = state.rerank;
       by.value = state.by;
       const numbers = [...new Set([...COUNTS, state.k])].sort((one, other) => one - other);
       counts.replaceChildren(

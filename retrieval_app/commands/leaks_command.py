@@ -1,13 +1,12 @@
-"""`retrieval index export-vectors`, `leaks` and `upgrade`, beside the other commands of `retrieval index`."""
+"""`retrieval index leaks` and `upgrade`, beside the other commands of `retrieval index`."""
 
 from contextlib import closing
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
 import click
 
-from index.commands.console import PATH, by_option, emit, output_options, progress_bars
+from index.commands.console import PATH, emit, output_options, progress_bars
 from index.commands.index_group import index_group as base
 from index.text import align, printable_path
 from retrieval_app.commands.upgrade_command import upgrade
@@ -77,37 +76,4 @@ def leaks(gallery: Path, by: str, move: str | None, drop: str | None, limit: int
     emit({**found.to_json(limit=limit), "changed": changed}, as_json=as_json, text="\n".join(lines))
 
 
-@click.command(name="export-vectors")
-@click.argument("gallery", type=PATH)
-@click.option(
-    "--out",
-    type=PATH,
-    required=True,
-    metavar="NAME.npy",
-    help="File to write, with NAME.csv beside it that describes the rows.",
-)
-@by_option("Write the vectors of semantic similarity, or those of copy detection.")
-@output_options
-def export_vectors(gallery: Path, out: Path, by: str, as_json: bool) -> None:
-    """Export vectors with paths, labels and metadata.
-
-    \b
-    Examples:
-      retrieval index export-vectors gallery --out vectors.npy
-      retrieval index export-vectors gallery --out vectors.npy --json
-      retrieval index export-vectors gallery --out copies.npy --by copy
-    """
-    from index.gallery.export_vectors import export_vectors as export
-
-    with progress_bars() as begin:
-        report = export(gallery, out, by=by, progress=begin("Writing"))
-    names = " and ".join(map(printable_path, report.files))
-    text = f"{names}: {report.images:,} images, {report.embedding_dim} numbers each"
-    emit(asdict(report), as_json=as_json, text=text)
-
-
-index = click.Group(
-    name=base.name,
-    help=base.help,
-    commands={**base.commands, "upgrade": upgrade, "export-vectors": export_vectors, "leaks": leaks},
-)
+index = click.Group(name=base.name, help=base.help, commands={**base.commands, "upgrade": upgrade, "leaks": leaks})
