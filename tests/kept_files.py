@@ -43,6 +43,7 @@ def main() -> None:
     with tarfile.open(folder / f"kept-{version('retrieval-app')}.tar.xz", "w:xz") as archive:
         for path in sorted(MADE_IN.iterdir()):
             archive.add(path, path.name)
+    shutil.rmtree(MADE_IN)  # readers find the photos beside the gallery
 
 
 def embed_file(model: Path, photo: Path) -> list[float]:

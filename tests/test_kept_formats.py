@@ -64,7 +64,7 @@ def test_a_gallery_keeps_its_decisions_and_can_be_updated(kept: Path, capsys: py
 def test_decisions_are_read_and_added_to(kept: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = ReviewStore.of_gallery(kept / "gallery")
     before, steps = store.label_decisions(), store.steps()
-    assert [(one.new_label, one.source, one.p_right) for one in before.values()] == [("hat", "person", 1)]
+    assert [(one.new_label, one.source, one.p_right) for one in before.values()] == [("hat", "rule", 1)]
     assert (store.label_probabilities().others, read_label_probabilities(kept / "gallery").others) == (None, None)
     store.decide([LabelDecision("a" * 64, "dress", "set_aside", source="bulk", others_right=0.9, others_to=7)])
     assert store.steps()[:-1] == steps

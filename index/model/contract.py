@@ -152,7 +152,7 @@ class ModelContract:
     def to_json(self) -> str:
         """The metadata text, with the place of the checksum; `add_checksum` fills it in the whole file."""
         values = {**asdict(self), "schema_version": SCHEMA_VERSION, CHECKSUM_KEY: EMPTY_CHECKSUM}
-        if self.text is None:  # as files of 0.1.0 have it
+        if self.text is None:
             del values["text"]
         values["preprocess"] = self.preprocess.to_json()
         return json.dumps(values, sort_keys=True)

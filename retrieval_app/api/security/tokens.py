@@ -167,9 +167,7 @@ def _decode_entry(*, name: str, may: list[str], sha256: str, made_at: str, days:
     made = datetime.fromisoformat(made_at)
     if made.tzinfo is None or not isinstance(may, list) or isinstance(days, bool | float):
         raise TypeError("expected a time with its zone, a list of rights, and days as a whole number or none")
-    known = [right for right in map(str, may) if right.partition(":")[0] != "metrics"]  # a right of 0.1.0
-    rights = check_rights(known) if known else ()
-    return TokenEntry(_check_name(name), rights, sha256, made.astimezone(UTC), _check_days(days))
+    return TokenEntry(_check_name(name), check_rights(map(str, may)), sha256, made.astimezone(UTC), _check_days(days))
 
 
 def add_token(file: Path, name: str, *, may: Iterable[str], days: int | None = None) -> tuple[TokenEntry, str]:

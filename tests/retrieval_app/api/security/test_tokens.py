@@ -108,17 +108,6 @@ def test_a_right_of_one_gallery_is_none_elsewhere(file: Path, caplog: pytest.Log
     assert [record.args for record in caplog.records] == [("shop",)]
 
 
-def test_the_right_to_metrics_of_an_older_file_opens_nothing(file: Path) -> None:
-    add_token(file, "anna", may=["read"])
-    add_token(file, "prometheus", may=["read:shop"])
-    text = file.read_text()
-    file.write_text(text.replace('"read:shop"', '"metrics"').replace('"read"', '"read",\n    "metrics:shop"'))
-    found = read_token_entries(file).entries
-    assert {name: entry.may for name, entry in found.items()} == {"anna": ("read",), "prometheus": ()}
-    add_token(file, "ben", may=["read"])  # writes them anew
-    assert read_token_entries(file).entries["prometheus"].may == ()
-
-
 def test_a_file_never_becomes_larger_than_what_is_read(file: Path) -> None:
     rights = [f"read:gallery-{number:04d}-{'x' * 40}" for number in range(2000)]
 
