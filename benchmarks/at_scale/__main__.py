@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> None:
     sizes: dict[int, dict[str, dict[str, Any]]] = {}
     for images in options.images:
         out = options.out / str(images)
-        photos = make_photos(out / "made", images=images, seed=options.seed)
+        photos = make_photos(out / "made", images=images, sources=options.out / "sources", seed=options.seed)
         found = sizes[images] = {}
         for name, step in _list_steps(out, photos, model):
             if any(only in name for only in options.only):
@@ -74,10 +74,10 @@ def format_growth(sizes: dict[int, dict[str, dict[str, Any]]]) -> str:
     """Processor seconds of each command by the number of images, and the exponent of their growth."""
     least, most = min(sizes), max(sizes)
     rows = []
-    for name, one in sizes[most].items() if least < most else ():
+    for name in sizes[most] if least < most else ():
         seconds = [found.get(name, {}).get("processor_s") for found in sizes.values()]
         if None not in seconds:
-            power = math.log(one["processor_s"] / sizes[least][name]["processor_s"]) / math.log(most / least)
+            power = math.log(seconds[-1] / seconds[0]) / math.log(most / least)
             rows.append([f"`{name}`", *(f"{second:.1f}" for second in seconds), f"{power:.2f}"])
     return format_table(["seconds of all cores", *map(str, sizes), "grows with the power"], rows) if rows else ""
 

@@ -24,12 +24,12 @@ WRONG, DUPLICATES, PLACEHOLDERS, NO_CLASS = 0.1, 0.01, 0.005, 0.02  # shares of 
 _NO_CLASS = "no class"
 
 
-def make_photos(folder: Path, *, images: int, seed: int = 0) -> Path:
-    """The folder of some `images` photos, made once; a folder is a label."""
+def make_photos(folder: Path, *, images: int, sources: Path, seed: int = 0) -> Path:
+    """The folder of some `images` photos, made once from those unpacked into `sources`; a folder is a label."""
     photos, truth = folder / "photos", folder / "truth.csv"
     if truth.exists():
         return photos
-    classes = list(_list_classes(folder / "sources"))
+    classes = list(_list_classes(sources))
     right = 1 - DUPLICATES - PLACEHOLDERS - NO_CLASS
     each = images * right / sum(len(VIEWS) * len(paths) for _, paths in classes)
     labels = [f"{name}, {view}" for name, _ in classes for view in VIEWS]
@@ -41,7 +41,7 @@ def make_photos(folder: Path, *, images: int, seed: int = 0) -> Path:
             for (name, paths), number in zip(classes, seeds, strict=False)
         ]
         rows = [row for task in tasks for row in task.result()]
-    rows += _plant(photos, rows, labels, images=images, random=random)
+    rows += _plant(photos, rows, labels, images=images, sources=sources, random=random)
     with (photos / "metadata.csv").open("w", newline="") as file:
         splits = (("test" if number % 5 == 0 else "train") for number in range(len(rows)))
         csv.writer(file).writerows([("file_name", "split"), *zip((path for path, _ in rows), splits, strict=True)])
@@ -89,7 +89,13 @@ def _save(path: Path, image: Image.Image, *, quality: int = 85) -> str:
 
 
 def _plant(
-    photos: Path, rows: Sequence[tuple[str, str]], labels: Sequence[str], *, images: int, random: np.random.Generator
+    photos: Path,
+    rows: Sequence[tuple[str, str]],
+    labels: Sequence[str],
+    *,
+    images: int,
+    sources: Path,
+    random: np.random.Generator,
 ) -> list[tuple[str, str]]:
     """Copies, placeholders of shops and photos of no class, in folders at random."""
     planted = []
@@ -104,7 +110,7 @@ def _plant(
         ImageDraw.Draw(blank).text((24, 56), "no picture", fill="#888")
         out = photos / str(random.choice(labels)) / f"blank-{number}.jpg"
         planted.append((_save(out, blank, quality=int(random.integers(60, 96))), _NO_CLASS))
-    others = [*list_images(find_photos()), *list_images(unpack_shared("cifar-n.tar", photos.parent / "sources"))]
+    others = [*list_images(find_photos()), *list_images(unpack_shared("cifar-n.tar", sources))]
     pictures = [path for path in others if path.suffix == ".jpg"]
     for number, path in enumerate(take_evenly(pictures, int(images * NO_CLASS))):
         with Image.open(io.BytesIO(path.read_bytes())) as file:

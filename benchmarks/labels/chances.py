@@ -244,7 +244,9 @@ def _vote(units: np.ndarray, labels: np.ndarray, *, count: int) -> np.ndarray:
     """(N, C) shares of the nearest other images that have each label."""
     neighbours = NearestNeighbors(n_neighbors=min(NEIGHBOURS, len(labels) - 1), metric="cosine").fit(units)
     nearest = neighbours.kneighbors(return_distance=False)
-    return np.eye(count, dtype=np.float32)[labels[nearest]].mean(axis=1)
+    votes = np.zeros((len(labels), count), dtype=np.float32)
+    np.add.at(votes, (np.arange(len(labels))[:, None], labels[nearest]), 1 / nearest.shape[1])
+    return votes
 
 
 def _by_cell(rows: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

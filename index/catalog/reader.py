@@ -33,7 +33,7 @@ ValueKind: TypeAlias = Literal["text", "truth", "number"]
 _KIND = "CASE j.type WHEN 'text' THEN 'text' WHEN 'true' THEN 'truth' WHEN 'false' THEN 'truth' ELSE 'number' END"
 _IS_PLAIN = "j.type IN ('text', 'integer', 'real', 'true', 'false')"
 _INDEXED = "status = 'indexed'"
-_ROWS_A_LOOKUP = 8  # that are read in the time in which one is found by its content
+_ROWS_A_LOOKUP = 8  # scanned in the time of one lookup by content
 
 VERSION = 1
 TABLES = f"""

@@ -74,8 +74,8 @@ class Annotations:
     _connection: sqlite3.Connection | None = None
     _version: int = 0  # `data_version` of that connection
     _labels: LabelStates[DecidedRow] = ((0, {}),)
-    _ids: Mapping[LabelKey, tuple[int, ...]] = field(default_factory=dict)  # images that each decision changes
-    _by_id: Mapping[int, DecidedRow] = field(default_factory=dict)  # these images
+    _ids: Mapping[LabelKey, tuple[int, ...]] = field(default_factory=dict)  # ids of the images of each decision
+    _by_id: Mapping[int, DecidedRow] = field(default_factory=dict)  # changed rows by these ids
     _marked: tuple[int, MarkedRows] = (0, NO_MARKS)  # the last step of marks, and what they say
     _copies: tuple[int, DroppedCopies] = (0, {})  # the last step about groups, and what all of these drop
 
@@ -116,7 +116,7 @@ class Annotations:
             marks, groups, steps = list[Mark](), list[DuplicateDecision](), (marked[0], copies[0])
             if check_version(connection):
                 connection.execute("BEGIN")
-                labels = follow_labels(connection, labels, _read_rows)
+                labels = follow_labels(connection, labels, _read_changed_rows)
                 steps = last_step(connection, "marks"), last_step(connection, "duplicates")
                 if steps[0] != marked[0]:
                     marks = [one for one in read_held(connection, Mark) if one.meaning is not None]
@@ -144,12 +144,12 @@ class Annotations:
                         ids[key] = (*ids.get(key, ()), number)
                         by_id[number] = changing[key]
         rows = _drop_copies(copies[1], by_id, marked[1])
-        rows = self.rows if rows == self.rows else rows
+        rows = self.rows if rows.digest == self.rows.digest and rows.marked == self.rows.marked else rows
         return Annotations(rows, file, connection, version, labels, ids, by_id, marked, copies)
 
 
-def _read_rows(connection: sqlite3.Connection, since: int) -> Iterator[tuple[LabelKey, DecidedRow | None]]:
-    """What the decisions after a step make of their images; None where the label stays as given."""
+def _read_changed_rows(connection: sqlite3.Connection, since: int) -> Iterator[tuple[LabelKey, DecidedRow | None]]:
+    """Rows that the decisions after a step change, by image and given label; None where nothing changes."""
     left_out = {DROP: DROPPED, SET_ASIDE: SET_ASIDE}
     for key, decision, new_label in read_label_effects(connection, since):
         if decision == CHANGE:
@@ -224,7 +224,7 @@ def open_decisions(path: Path, *, wait_s: float) -> Iterator[sqlite3.Connection]
         code, advice = getattr(error, "sqlite_errorname", ""), f"; {KEEP_FILE}"
         if isinstance(error, sqlite3.NotSupportedError):
             advice = ""
-        elif code == "SQLITE_ERROR":
+        elif code == "SQLITE_ERROR" and "malformed JSON" not in str(error):
             advice = f"; {FOREIGN_TABLES}"
         elif code.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
             advice = "; put an intact copy of the file back, or move it away to go on without the decisions in it"

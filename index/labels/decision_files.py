@@ -113,6 +113,8 @@ def _read_rows(rows: "csv.DictReader[str]", shown: str, *, of_page: bool) -> Ite
         where = f"{shown}, line {rows.line_num}"
         if decision not in DECISIONS:
             raise InputError(f"{where}: the decision must be one of {', '.join(DECISIONS)}, found {decision!r}")
+        if cells["new_label"] and decision != CHANGE and not of_page:
+            raise InputError(f"{where}: {decision!r} goes without a new label, found {new!r}; empty one of both cells")
         p_right = parse_p_right(row.get(P_RIGHT), where=where)
         made = LabelDecision(
             cells["sha256"],

@@ -147,22 +147,23 @@ class LabelIssues:
     @property
     def caution(self) -> str | None:
         """Why the list is worth less than usual; None where it is not."""
-        listed = len(self.errors)
-        if listed > _MOST_LISTED * self.checked and self.noise_rate * self.checked < _LEAST_WRONG * listed:
+        doubtful = sum(issue.p_error >= MIN_P_ERROR for issue in self.errors)  # an audit lists all labels
+        if doubtful > _MOST_LISTED * self.checked and self.noise_rate * self.checked < _LEAST_WRONG * doubtful:
             return WEAK_MODEL
         return LOWER_BOUND if self.is_lower_bound else None
 
     @property
     def no_promise(self) -> str | None:
         """Reason why a share of right labels cannot be promised; None where it can."""
-        if self.caution == WEAK_MODEL:
-            return "the model hardly tells these classes apart, and most of the labels that it doubts are right"
-        return why_no_promise(
+        reason = why_no_promise(
             labels=self.checked,
             look_alikes=self.look_alikes,
             classes=len(self.classes),
             is_lower_bound=self.is_lower_bound,
         )
+        if reason is None and self.caution == WEAK_MODEL:
+            return "the model hardly tells these classes apart, and most of the labels that it doubts are right"
+        return reason
 
     def find(self, image_id: int) -> LabelIssue | None:
         return self._by_id.get(image_id)

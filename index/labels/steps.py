@@ -66,7 +66,7 @@ _HELD = (
 _LATER = (
     "FROM steps AS s JOIN decisions AS d ON s.number = d.step WHERE kind = 'labels' AND s.number > ? ORDER BY d.number"
 )
-_EFFECTS = ", ".join(f"details ->> '{name}'" for name in ("sha256", "label", "decision", "new_label"))
+_EFFECTS = ", ".join(f"json_extract(details, '$.{name}')" for name in ("sha256", "label", "decision", "new_label"))
 # Beside max(), SQLite takes the other columns from the row that has it.
 _HELD_MARKS = (
     "SELECT sha256, field, value, decided_at FROM "
@@ -183,19 +183,21 @@ def read_label_decisions(connection: sqlite3.Connection, since: int) -> Iterator
     """All decisions about labels after a step, in order, by image and label; None for `OPEN` ones."""
     for details, when, name in connection.execute(f"SELECT details, decided_at, decided_by {_LATER}", (since,)):
         one = _make(LabelDecision, details, decided_at=when, decided_by=name)
-        check_new_label(one.decision, one.new_label)
+        _check_new_label(one.decision, one.new_label)
         yield one.key, one if one.decision in DECISIONS else None
 
 
 def read_label_effects(connection: sqlite3.Connection, since: int) -> Iterator[tuple[LabelKey, str, str | None]]:
     """(image and label, decision, new label) of all decisions about labels after a step, in order."""
     for sha256, label, decision, new_label in connection.execute(f"SELECT {_EFFECTS} {_LATER}", (since,)):
+        if not isinstance(sha256, str) or not isinstance(label, str | None):
+            raise TypeError("a decision has no image and label")
         check_word(decision, (*DECISIONS, OPEN))
-        check_new_label(decision, new_label)
+        _check_new_label(decision, new_label)
         yield (sha256, label), decision, new_label
 
 
-def check_new_label(decision: str, new_label: object) -> None:
+def _check_new_label(decision: str, new_label: object) -> None:
     if decision == CHANGE and not isinstance(new_label, str):
         raise TypeError("a changed label has no new one")
 

@@ -23,7 +23,7 @@ GROUPS = {
         ),
         "train": ("training.commands", "Train an embedding on labelled images, wrong labels included."),
         "export": ("export.commands", "Write a trained run, or a backbone, to one ONNX file."),
-        "index": (f"{_HERE}.leaks_command", "Build a gallery from images, and keep it up to date."),
+        "index": (f"{_HERE}.index_commands", "Build a gallery from images, and keep it up to date."),
     },
     "Labels and quality": {
         "audit": (f"{_HERE}.report_commands", "List the training images whose label looks wrong."),

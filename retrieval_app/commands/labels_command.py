@@ -133,6 +133,8 @@ def export(place: Path, file: Path, as_json: bool) -> None:
     from index.labels.issues import LOWER_BOUND
     from retrieval_app.label_tools.current_issues import read_audited, score_gallery
 
+    if file.suffix.lower() != ".csv":
+        raise InputError("expected a name that ends in .csv", at=file)
     if file.exists():
         raise InputError("exists already; remove it, or give another path", at=file)
     if (place / "audit.csv").exists():

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 from gradio_client import Client, handle_file
+from gradio_client.exceptions import AppError
 from PIL import Image
 from playwright.sync_api import expect
 
 from index.gallery.gallery import Gallery
+from tests.forked import run
 from tests.page_browser import OpenVisit, Visit
 from tests.serving_server import Server, serve
 
@@ -55,6 +57,14 @@ def test_a_client_searches_by_id_by_file_and_by_a_copy(two: Gallery, client: Cli
     by_copy = client.predict(image=handle_file(tmp_path / "copy.png"), k=6, by="copy", api_name="/search")
     assert by_copy[0]["id"] == own
     assert by_copy[0]["is_copy"]
+
+
+def test_a_client_is_told_what_it_did_wrong(client: Client, tmp_path: Path) -> None:
+    with pytest.raises(AppError, match="a photo, the id of an image of the gallery, or words"):
+        client.predict(image=None, image_id=None, api_name="/search")
+    (tmp_path / "page.jpg").write_text("<html>")
+    with pytest.raises(AppError, match="the photo: "):
+        client.predict(image=handle_file(tmp_path / "page.jpg"), image_id=None, api_name="/search")
 
 
 def test_a_client_can_name_no_file_of_the_machine_or_address(open_server: Server, two: Gallery, tmp_path: Path) -> None:
@@ -118,6 +128,11 @@ def test_only_the_own_page_uploads_and_calls(open_server: Server) -> None:
             all_headers = {**headers, **(of_form if "body" in options else {})}
             assert open_server.ask(method, path, **options, headers=all_headers).status == status, (path, headers)
     assert open_server.get("/", **{"Sec-Fetch-Site": "cross-site"}).status == 200  # by a link
+
+
+def test_a_port_in_use_is_named(open_server: Server, two: Gallery) -> None:
+    done = run(["gradio", two.path, "--port", open_server.port])
+    assert (done.returncode, f"--port {open_server.port}: already in use" in done.stderr) == (1, True)
 
 
 def test_a_visitor_searches_and_goes_on_from_a_result(two: Gallery, open_server: Server, open_visit: OpenVisit) -> None:

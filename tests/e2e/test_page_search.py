@@ -10,7 +10,10 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from index.gallery.gallery import Gallery
+from index.writing.build import build_gallery
+from tests.described_photos import save_photo
 from tests.page_browser import (
+    CHOOSE,
     OpenVisit,
     PageGallery,
     Visit,
@@ -274,4 +277,51 @@ def test_a_ranking_is_semantic_until_copies_are_asked_for(two: Gallery, open_vis
         copies = [hit["id"] for hit in hits if hit["is_copy"]]
         assert 0 < len(copies) < len(hits)
         expect(page.get_by_text("copy", exact=True).locator("visible=true")).to_have_count(len(copies))
+        visit.leave()
+
+
+def test_photos_that_cannot_be_used_are_refused_in_words(visit: Visit, tmp_path: Path) -> None:
+    page = visit.open()
+    (tmp_path / "notes.jpg").write_text("dear diary")
+    visit.forgive("status of 4")
+    page.get_by_label(CHOOSE).set_input_files(tmp_path / "notes.jpg")
+    expect(page.get_by_role("alert").filter(has_text="notes.jpg")).to_be_visible()
+    with (tmp_path / "huge.png").open("wb") as file:
+        file.truncate(21 * 1024 * 1024)
+    sent = sum("/v1/photos" in url for url in visit.requests)
+    page.get_by_label(CHOOSE).set_input_files(tmp_path / "huge.png")
+    expect(page.get_by_role("alert").filter(has_text="huge.png: 22 MB, at most 21 MB")).to_be_visible()
+    assert sum("/v1/photos" in url for url in visit.requests) == sent
+    expect(page.get_by_role("heading", name="All 243 images")).to_be_visible()
+
+
+def test_photos_are_ordered_and_narrowed_by_when_they_were_taken(
+    open_visit: OpenVisit, tiny_model: Path, tmp_path: Path
+) -> None:
+    years = (2019, 2023, 2021, 2023, None)
+    for number, year in enumerate(years):
+        taken = None if year is None else f"{year}:05:0{number + 1} 12:00:00"
+        save_photo(tmp_path / "photos" / f"{number}.jpg", taken, seed=number)
+    build_gallery(model_path=tiny_model, sources=[tmp_path / "photos"], out=tmp_path / "gallery")
+    with serve(tmp_path / "gallery", log=tmp_path / "log") as server:
+        visit = open_visit(server=server)
+        page = visit.open()
+        assert visit.ids() == [1, 2, 3, 4, 5]
+        page.get_by_role("combobox", name="Order").select_option("Newest first")
+        visit.wait_until(lambda: visit.ids() == [4, 2, 3, 1, 5])
+        bars = page.get_by_role("group", name="Taken").get_by_role("button")
+        expect(bars).to_have_count(3)
+        assert [bar.get_attribute("aria-label") for bar in bars.all()] == [
+            "2019: 1 image",
+            "2021: 1 image",
+            "2023: 2 images",
+        ]
+        bars.nth(2).click()
+        visit.wait_until(lambda: visit.ids() == [4, 2])
+        expect(bars.nth(2)).to_have_attribute("aria-pressed", "true")
+        bars.nth(0).click()
+        visit.wait_until(lambda: visit.ids() == [4, 2, 1])
+        expect(page.get_by_role("list", name="Conditions")).to_contain_text("Taken: 2023 or 2019")
+        page.go_back()
+        visit.wait_until(lambda: visit.ids() == [4, 2])
         visit.leave()

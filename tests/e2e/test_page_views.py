@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Locator, Route, expect
 
 from index.writing.build import build_gallery
 from retrieval_app.page.shell import VIEWS
@@ -80,6 +80,9 @@ def test_image_problems_have_a_threshold_that_moves_and_keys_that_select(open_vi
     visit.leave()
 
 
+NO_STORAGE = "Object.defineProperty(window, 'localStorage', {get() { throw new DOMException('no', 'SecurityError'); }})"
+
+
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Server]:
     """The server of a gallery with twelve images of three labels."""
@@ -112,6 +115,42 @@ def test_who_comes_first_is_told_what_can_be_done_until_that_is_read(newcomer: V
     newcomer.open()
     assert hint(newcomer).count() == 0
     newcomer.leave()
+
+
+def test_a_browser_that_keeps_nothing_shows_the_page_all_the_same(newcomer: Visit) -> None:
+    newcomer.page.add_init_script(NO_STORAGE)
+    newcomer.open()
+    newcomer.page.get_by_role("button", name=re.compile("^(Dark|Light) theme$")).click()
+    hint(newcomer).get_by_role("button", name="Got it").click()
+    expect(hint(newcomer)).to_have_count(0)
+    expect(newcomer.page.get_by_role("heading", name="All 12 images")).to_be_visible()
+    newcomer.leave()
+
+
+def test_what_is_still_computed_says_how_far_it_is_and_opens_by_itself(open_visit: OpenVisit, small: Server) -> None:
+    visit = open_visit(server=small)
+    progress = {"done": 0, "total": 0}
+
+    def answer(route: Route) -> None:
+        if progress:
+            route.fulfill(status=202, json={"state": "computing", **progress})
+        else:
+            route.fallback()
+
+    visit.page.route("**/v1/map", answer)
+    page = visit.open("?view=map")
+    panel = page.get_by_role("region", name="Map", exact=True)
+    expect(panel).to_contain_text("Waiting for its turn")
+    expect(panel).to_contain_text("It opens here by itself as soon as it is done")
+    progress.update(done=10, total=100)
+    expect(panel.get_by_role("progressbar")).to_have_attribute("aria-valuenow", "10")
+    page.wait_for_timeout(2000)  # before that the time left would be a guess
+    progress.update(done=90)
+    expect(panel).to_contain_text(re.compile(r"90\s% · about \d+ seconds left"))
+    progress.clear()
+    expect(panel.get_by_text("It opens here by itself")).to_have_count(0)
+    expect(panel.get_by_role("alert")).to_have_count(0)
+    visit.leave()
 
 
 @pytest.mark.shared_data

@@ -115,7 +115,7 @@ def test_a_visitor_searches_by_an_image_by_a_photo_and_by_a_condition(page: Page
     expect(page.get_by_text("CC0 <b>")).to_be_visible()
     page.get_by_text("About", exact=True).click()
     expect(page.get_by_role("heading", name="Our shop")).to_be_visible()
-    for text in ("Labels", "Duplicates"):
+    for text in ("Labels", "Duplicates", "Rank by shared neighbours"):
         expect(page.get_by_text(text, exact=True)).to_be_hidden()
     page.get_by_role("button", name=re.compile("^Search with image")).nth(2).click()
     expect(page.locator(".card .score").first).to_be_visible()
@@ -173,3 +173,11 @@ def test_hits_and_conditions_are_those_of_the_server(page: Page, published: Publ
         want = gallery.search(photos[0], k=500, group_by=column)
         assert [hit["id"] for hit in grouped[:2]] == [hit.id for hit in want[:2]]
         assert len(grouped) == len(want), column
+
+
+@pytest.mark.parametrize("browser", ["chromium"], indirect=True)  # this Firefox reads modules of files
+def test_opened_as_a_file_it_says_what_to_do(browser: Browser, published: Published) -> None:
+    page = browser.new_page()
+    page.goto((published.gallery.path.parent / "web/below/site/index.html").as_uri())
+    expect(page.get_by_role("alert")).to_contain_text("python -m http.server")
+    page.close()

@@ -227,3 +227,43 @@ def test_damaged_decisions_are_one_clear_error(built: Path, damage: str) -> None
         Gallery.open(built)
     assert advice[damage] in str(caught.value)
     assert ("move it away" in str(caught.value)) == (damage == "noise")
+
+
+@pytest.mark.parametrize(
+    ("details", "advice"),
+    [
+        ('{"sha256": "', "put an intact copy"),
+        ('{"label": "red", "decision": "drop"}', "a decision has no image"),
+        ('{"sha256": "00", "label": "red", "decision": "maybe"}', "the decision must be one of"),
+        ('{"sha256": "00", "label": "red", "decision": "change"}', "has no new one"),
+    ],
+)
+def test_a_damaged_decision_is_one_clear_error(built: Path, store: ReviewStore, details: str, advice: str) -> None:
+    decide(store, Gallery.open(built), 1, "drop")
+    store.close()
+    with sqlite3.connect(decisions_file(built)) as connection:
+        connection.execute("UPDATE decisions SET details = ?", (details,))
+    connection.close()
+    with pytest.raises(GalleryError, match=f"the label decisions cannot be read: .*{advice}"):
+        Gallery.open(built)
+
+
+def test_what_is_read_incrementally_is_what_is_read_at_once(built: Path, store: ReviewStore) -> None:
+    random = np.random.default_rng(0)
+    gallery = snapshot = Gallery.open(built)
+    for number in range(60):
+        if number % 3 == 2:
+            store.undo()
+        else:
+            some = random.choice(np.arange(1, 16), size=random.integers(1, 4), replace=False).tolist()
+            kind = ("change", "drop", "set_aside", "open", "keep")[random.integers(5)]
+            rows = gallery.without_decisions.rows(some)
+            store.decide(
+                [
+                    LabelDecision(row.sha256 or "", row.label, kind, "heron" if kind == "change" else None)
+                    for row in rows
+                ]
+            )
+        gallery = (snapshot if number % 7 == 6 else gallery).read_decisions()
+        assert gallery.decided == Gallery.open(built).decided
+        snapshot = gallery if number % 10 == 0 else snapshot

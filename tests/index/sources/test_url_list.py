@@ -100,11 +100,12 @@ def test_rows_that_are_no_address_are_skipped_with_a_reason(tmp_path: Path, web:
         list(find_source(f"{tmp_path}/t.csv").scan())
 
 
-def test_private_addresses_are_refused(web: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "10.0.0.1", "169.254.169.254", "[::1]", "2130706433"])
+def test_private_addresses_are_refused(host: str, web: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:
     web.files["/1.png"] = PICTURES[0]
     monkeypatch.delenv(VARIABLE)
     with pytest.raises(ImageError, match=r"refused-address: .*public addresses only.*RETRIEVAL_FETCH_FROM"):
-        read(f"{web.address}/1.png")
+        read(f"http://{host}:{web.address.rpartition(':')[2]}/1.png")
     assert not web.asked
     monkeypatch.setenv(VARIABLE, "192.168.0.0/16, 127.0.0.1")
     assert read(f"{web.address}/1.png") == PICTURES[0]
@@ -121,6 +122,9 @@ def test_where_an_address_leads_is_checked_like_itself(web: FileServer) -> None:
     web.files["/2.png"] = PICTURES[2]
     web.faults["/1.png"] = [Fault(302, {"Location": "/2.png"})]
     assert read(f"{web.address}/1.png") == PICTURES[2]
+    web.faults["/1.png"] = [Fault(301, {"Location": "/1.png"})] * 9
+    with pytest.raises(ImageError, match="redirects more than 5 times"):
+        read(f"{web.address}/1.png")
     web.faults["/1.png"] = [Fault(302, {"Location": "file:///etc/passwd"})]
     with pytest.raises(ImageError, match="refused-address"):
         read(f"{web.address}/1.png")
@@ -206,6 +210,14 @@ def test_too_much_and_too_slow_are_given_up(web: FileServer, monkeypatch: pytest
     web.faults["/1.png"] = [Fault(wait_s=0.3)]
     with pytest.raises(ImageError, match=r"unreachable: it cannot be reached: .*timed out"):
         read(f"{web.address}/1.png")
+
+
+def test_hosts_that_are_not_there_are_said(web: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ImageError, match="unreachable: unknown host"):
+        read("http://nosuch.invalid/1.png")
+    monkeypatch.setattr(remote_store, "TRIES", 2)
+    with pytest.raises(ImageError, match=r"unreachable: it cannot be reached: .*, 2 times"):
+        read("http://127.0.0.1:1/1.png")
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from index.versions.gallery_identity import lock_gallery
 from index.versions.gallery_parts import make_mark, make_part, remove_part
 from index.versions.versions import versions_folder
 from index.writing.build import update_gallery
-from retrieval_app.commands.leaks_command import index
+from retrieval_app.commands.index_commands import index
 from tests.conftest import draw_folder, draw_image, tries
 from tests.index.galleries import ROOT, SMALL, build, invoke, rows
 

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from index.duplicates.duplicate_config import DuplicateConfig
-from index.errors import GalleryDamagedError, GalleryError, InputError
+from index.errors import GalleryDamagedError, GalleryError, GalleryMismatchError, InputError
 from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
 from index.gallery.info import read_info
@@ -240,3 +240,24 @@ def test_a_build_killed_with_its_server_goes_on(tmp_path: Path, tiny_model: Path
     assert answers(gallery) == answers(tmp_path / "files")
     assert verify_gallery(gallery, seed=0).problems == []
     shutil.rmtree(gallery)
+
+
+def test_what_is_wrong_is_told_in_a_line(
+    made: tuple[Path, Path, Path],
+    tmp_path: Path,
+    tiny_model: Path,
+    server: StoreConfig,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table, _, milvus = made
+    with pytest.raises(GalleryError, match="no Milvus server answers there"):
+        build(table, tmp_path / "nowhere", tiny_model, store=StoreConfig("milvus", "http://127.0.0.1:9"))
+    with pytest.raises(GalleryMismatchError, match=r"store is milvus .* but files was given"):
+        build(table, milvus, tiny_model, store=StoreConfig())
+    with monkeypatch.context() as patched:
+        patched.setattr("index.vectors.milvus.collection.OLDEST", (2, 9))
+        with pytest.raises(GalleryError, match=r"Milvus v2\.3\.5-lite, expected"):
+            Gallery.open(milvus)
+        patched.delenv(TOKEN)
+        with pytest.raises(GalleryError, match=f"no right for connecting; set {TOKEN}"):
+            Gallery.open(milvus)

@@ -4,16 +4,20 @@ import csv
 import hashlib
 import json
 import shutil
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from index.durable import write_csv
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.labels.decision_files import match_decisions
 from index.labels.decisions import DuplicateDecision, ImageRef
-from index.labels.issue_tables import read_issues
+from index.labels.issue_tables import COLUMNS, describe_row, read_issues
 from index.labels.issues import LabelIssue, LabelIssues
 from index.writing.build import build_gallery
 from retrieval_app.commands.cli import main
@@ -24,6 +28,10 @@ from retrieval_app.review.subjects import read_all_subjects
 from tests.conftest import CLASSES, draw_image
 from tests.retrieval_app.insights.conftest import draw_labelled
 from training.audit.run_audit import write_audit_tables
+
+LABELS = st.text(
+    st.characters(exclude_categories=("Cc", "Cs", "Co", "Cn", "Zl", "Zp")), min_size=1, max_size=20
+).filter(lambda text: text == text.strip())
 
 
 @pytest.fixture(scope="module")
@@ -163,3 +171,34 @@ def test_a_csv_of_new_labels_is_matched_by_path(tmp_path: Path) -> None:
     decisions, unknown = match_decisions(file, [subject])
     assert [(d.decision, d.new_label) for d in decisions] == [("change", "blue")]
     assert unknown == 1
+
+
+@given(label=LABELS, other=LABELS)
+def test_odd_names_of_labels_come_back_as_they_went(label: str, other: str) -> None:
+    subject = ImageRef(1, "0" * 64, label, "/photos/a b.png")
+    wrong = LabelIssue(1, label, 0.9, ((other, 0.9),), sha256=subject.sha256, path=subject.path)
+    with tempfile.TemporaryDirectory() as name:
+        table = Path(name) / "labels.csv"
+        write_csv(table, list(COLUMNS), [list(describe_row(wrong).values())])
+        assert match_decisions(table, [subject]) == ([], 0)
+        write_csv(table, list(COLUMNS), [list((describe_row(wrong) | {"new_label": other}).values())])
+        (found,) = match_decisions(table, [subject])[0]
+    assert (found.decision, found.new_label) == (("keep", None) if label == other else ("change", other))
+
+
+def test_decisions_that_hold_come_back_as_they_were(gallery: Path, tmp_path: Path) -> None:
+    first, second, *_ = read_all_subjects(Gallery.open(gallery))
+    store = ReviewStore.of_gallery(gallery)
+    store.decide([first.decide("change", new_label="heron"), second.decide("drop", new_label=None)], by="anna")
+    before = store.label_decisions()
+    table = tmp_path / "labels.csv"
+    assert main(["labels", "export", str(gallery), str(table)]) == 0
+    assert main(["labels", "import", str(gallery), str(table)]) == 0
+    assert store.label_decisions() == before
+    assert all(one.is_look for one in before.values())
+    store.close()
+    changed = table.read_text().replace(",heron,", ",stork,")
+    table.write_text(changed)
+    assert main(["labels", "import", str(gallery), str(table)]) == 0
+    again = ReviewStore.of_gallery(gallery).label_decisions()
+    assert {one.new_label: one.source for one in again.values()} == {"stork": "import", None: "person"}

@@ -166,7 +166,7 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Visit]
     context = browser.new_context(viewport={"width": 1400, "height": 900})
     visits: list[Visit] = []
 
-    def open_page(report: LabelIssues, *, limit: int = 1000) -> Visit:
+    def open_page(report: LabelIssues, *, before: str = "", limit: int = 1000) -> Visit:
         write_audit_page(report, tmp_path / "audit.html", run=RUN, limit=limit)
         url = (tmp_path / "audit.html").as_uri()
         visit = Visit(context.new_page())
@@ -175,6 +175,7 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Visit]
         visit.page.on("console", lambda message: visit.complaints.append(message.text))
         visit.page.on("pageerror", lambda error: visit.complaints.append(str(error)))
         visit.page.on("dialog", lambda dialog: (visit.complaints.append(dialog.message), dialog.dismiss()))
+        visit.page.add_init_script(before)
         visit.page.goto(url)
         return visit
 
@@ -285,6 +286,20 @@ def test_a_loaded_file_is_kept_whole(open_page: Callable[..., Visit], report: La
 
 
 @pytest.mark.browser
+def test_a_file_that_is_none_of_decisions_is_refused_whole(visit: Visit, tmp_path: Path) -> None:
+    head = ",".join(COLUMNS)
+    for text, complaint in (
+        ("path,label\na,b\n", f"expected a header with the columns {head}"),
+        (f"{head}\na,00,b,keep,\na,00,b,change,\n", "row 2: expected keep, change with a new_label"),
+        (f'{head}\na,"00" 1,b,keep,\n', "a quote stands where none can"),
+    ):
+        (tmp_path / "bad.csv").write_text(text)
+        visit.page.set_input_files("input[type=file]", tmp_path / "bad.csv")
+        expect(visit.page.locator(".toast").last).to_contain_text(f"bad.csv was not loaded: {complaint}")
+        expect(visit.page.locator("#done")).to_contain_text("0 of 5 decided")
+
+
+@pytest.mark.browser
 def test_earlier_decisions_are_shown_and_overruled(open_page: Callable[..., Visit], report: LabelIssues) -> None:
     keys = [report.items[row].key for row in (0, 3)]
     made = {key: LabelDecision(*key, KEEP, path="anywhere.jpg") for key in keys}
@@ -298,3 +313,13 @@ def test_earlier_decisions_are_shown_and_overruled(open_page: Callable[..., Visi
     visit.page.get_by_role("button", name="Decided").click()
     expect(visit.page.locator(".items > .issue")).to_have_count(1)
     assert visit.pressed(0) == ["Drop image"]
+
+
+@pytest.mark.browser
+def test_a_browser_without_storage_is_told(open_page: Callable[..., Visit], report: LabelIssues) -> None:
+    refuse = "Object.defineProperty(window, 'localStorage', {get() { throw new DOMException('no', 'SecurityError'); }})"
+    visit = open_page(report, before=refuse)
+    expect(visit.page.get_by_role("alert")).to_contain_text("does not keep what is decided")
+    visit.press("a")
+    assert visit.pressed(0) == [f"Change to {TAG}"]
+    assert len(visit.download()) == 2

@@ -46,7 +46,6 @@ def test_a_wrong_value_is_named_with_its_flag(field: str, value: object) -> None
 PAPER: dict[str, Any] = {"recipe": "spa-paper"}
 PROCSIM = PAPER | {"method": "procsim"}
 ALL: dict[str, Any] = {"finetune": "all"}
-FROZEN: dict[str, Any] = {"frozen": True}
 REFUSED: list[tuple[dict[str, Any], str]] = [
     # choices
     (PAPER | {"method": "spam"}, "--method must be one of spa, .*, got 'spam'"),
