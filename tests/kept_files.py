@@ -14,7 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from index.gallery.gallery import Gallery
+from index.labels.decisions import DuplicateDecision, Mark
+from index.labels.steps import SavedSearch
 from index.model.embedder import Embedder
+from retrieval_app.review.review_store import ReviewStore
+from retrieval_app.review.subjects import read_all_subjects
 from tests.models import read_pixels, write_three_output_model
 
 MADE_IN = Path("/tmp/kept-files")
@@ -31,6 +36,7 @@ def main() -> None:
     _run("index", "build", model, photos, "--out", gallery, "--no-cache")
     _run("labels", "set", gallery, "--where", f"path = '{CHANGED}'", "--label", "hat")
     _run("tags", "add", gallery, "kept", "--where", f"path = '{CHANGED}'")
+    _decide(gallery)
     _run("backup", gallery, "--out", MADE_IN / "backup.zip")
     _run("train", photos, "--out", run, "--backbone", model, "--resize", "40", "--crop", "32", "--frozen")
     _run("export", run, "--out", exported := MADE_IN / "exported.onnx")
@@ -44,6 +50,21 @@ def main() -> None:
         for path in sorted(MADE_IN.iterdir()):
             archive.add(path, path.name)
     shutil.rmtree(MADE_IN)  # readers find the photos beside the gallery
+
+
+def _decide(gallery: Path) -> None:
+    """One decision of each kind by a person, and one that is taken back."""
+    images = {f"{one.label}-{Path(one.path).stem[-1]}": one for one in read_all_subjects(Gallery.open(gallery))}
+    store = ReviewStore.of_gallery(gallery)
+    store.decide([images["lime-5"].decide("set_aside")], by="anna")
+    store.decide(
+        [DuplicateDecision((images["shoes-4"], images["shoes-5"]), "duplicates", (images["shoes-4"].image_id,))]
+    )
+    store.decide([Mark(images["shoes-0"].sha256, "split", "test")])
+    store.decide([SavedSearch("limes", "text=lime")])
+    store.decide([images["lime-4"].decide("drop")])
+    store.undo()
+    store.close()
 
 
 def embed_file(model: Path, photo: Path) -> list[float]:

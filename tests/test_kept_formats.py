@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from index.filters.parser import parse_filter
+from index.gallery.gallery import Gallery
 from index.labels.decided_labels import read_label_probabilities
 from index.labels.decisions import LabelDecision
 from retrieval_app import audit, build, export
@@ -55,6 +57,10 @@ def test_a_gallery_keeps_its_decisions_and_can_be_updated(kept: Path, capsys: py
     assert main(["index", "verify", gallery]) == 0
     for by in ("semantic", "copy"):
         _agree(_search(capsys, kept, "--by", by), answers[by])
+    with Gallery.open(Path(gallery)).catalog() as catalog:
+        assert len(catalog.matching_ids(parse_filter("split = 'test'"))) == 1
+        left_out = {row.path: row.status for row in catalog.rows() if row.status != "indexed"}
+    assert left_out == {"lime/lime-005.jpg": "set_aside", "shoes/shoes-005.jpg": "dropped"}
     shutil.copy(kept / "photos" / CHANGED, kept / "photos" / "dress" / "new.jpg")
     assert main(["index", "update", gallery]) == 0
     found = _search(capsys, kept, "--where", "tag = 'kept' OR path = 'dress/new.jpg'")
@@ -64,7 +70,9 @@ def test_a_gallery_keeps_its_decisions_and_can_be_updated(kept: Path, capsys: py
 def test_decisions_are_read_and_added_to(kept: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = ReviewStore.of_gallery(kept / "gallery")
     before, steps = store.label_decisions(), store.steps()
-    assert [(one.new_label, one.source, one.p_right) for one in before.values()] == [("hat", "rule", 1)]
+    found = [(one.decision, one.new_label, one.source, one.p_right, one.decided_by) for one in before.values()]
+    assert found == [("change", "hat", "rule", 1, None), ("set_aside", None, "person", 1, "anna")]
+    assert (len(store.duplicate_decisions()), list(store.saved_searches())) == (1, ["limes"])
     assert (store.label_probabilities().others, read_label_probabilities(kept / "gallery").others) == (None, None)
     store.decide([LabelDecision("a" * 64, "dress", "set_aside", source="bulk", others_right=0.9, others_to=7)])
     assert store.steps()[:-1] == steps
