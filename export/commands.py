@@ -40,8 +40,8 @@ def export(run: Path | None, out: Path, as_json: bool, **options: Any) -> None:
     Runtime agrees with torch, or with the ONNX file that it was made of, on images.
 
     A --precision below fp32 is compared with fp32 on other images: Recall@1 by their labels, and the cosine of centred
-    embeddings. int8 is the fastest on a CPU and a quarter of the size; layers that lose too much stay in fp32. fp16 and
-    bf16 halve the file, and compute in fp32.
+    embeddings. int8 is the fastest on a CPU and less than a third of the size; layers that lose too much stay in fp32.
+    fp16 and bf16 halve the file; ONNX Runtime computes them in fp32.
 
     \b
     Examples:

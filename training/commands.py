@@ -79,12 +79,12 @@ def train(data: Path, as_json: bool, **options: Any) -> None:
     """Train an image embedding on labelled photos, some with wrong labels.
 
     DATA is a folder of class folders, a CSV or Parquet file with the columns path and label, a gallery (labels as
-    decided, without dropped images), or a benchmark (--protocol). A classifier estimates the confidence of each label
-    from the other images. A head on the frozen backbone is trained with these weights, and compared with untrained
-    embeddings: on new photos of these classes and on new classes, from --val or held out of the data. Then the
-    backbone is fine-tuned, for at most ten minutes on a CPU, which do not count the steps before, and exported unless
-    it finds fewer of held-out images. Ctrl-C ends fine-tuning early and keeps the weights so far. --frozen leaves the
-    backbone as it is.
+    decided, without images that are dropped or set aside), or a benchmark (--protocol). A classifier estimates the
+    confidence of each label from the other images. A head on the frozen backbone is trained with these weights, and
+    compared with untrained embeddings: on new photos of these classes and on new classes, from --val or held out of
+    the data. Then the backbone is fine-tuned, for at most ten minutes on a CPU, which do not count the steps
+    before, and exported unless it finds fewer of held-out images. Ctrl-C ends fine-tuning early and keeps the
+    weights so far. --frozen leaves the backbone as it is.
 
     \b
     Examples:

@@ -154,7 +154,7 @@ def _warn_of_gone(gallery: Gallery, hits: Sequence[Hit], *, folder: Path) -> Non
     type=click.Choice((SEMANTIC, COPY)),
     default=SEMANTIC,
     show_default=True,
-    help="Find similar content, or copies of the image: cropped, turned, recoloured, saved again. The second needs a "
+    help="Find similar content, or copies of the image: cropped, mirrored, recoloured, saved again. The second needs a "
     "model with a copy-detection output.",
 )
 @click.option("--out", type=PATH, metavar="FILE", help="Write the results to this .csv file, one row each.")

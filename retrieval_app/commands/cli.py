@@ -15,7 +15,7 @@ _HERE = "retrieval_app.commands"
 # by the title of their group: name -> (module, which has it by this name; one line)
 GROUPS = {
     "Main commands": {
-        "search": ("index.commands.search_command", "Find the images that are most similar to a photo."),
+        "search": ("index.commands.search_command", "Find images by a photo, or by words."),
         "serve": (f"{_HERE}.serve_command", "Serve the search page in the browser, and an HTTP API."),
         "publish": (
             f"{_HERE}.publish_command",

@@ -48,7 +48,7 @@ def dataset() -> None:
 @output_options
 @click.pass_context
 def export(context: click.Context, /, *, gallery: Path, out: Path, as_json: bool, **options: Any) -> None:
-    """Write the images of GALLERY to FOLDER, with labels as decided, without dropped images.
+    """Write the images of GALLERY to FOLDER, with labels as decided, without those dropped or set aside.
 
     Each label is a folder. Tags, the split and metadata become columns of metadata.parquet, which needs the extra
     'parquet'. Images are never changed: they are hard links to the files where possible, else copies. FOLDER appears

@@ -201,9 +201,9 @@ def accept(gallery: Path, as_json: bool, **options: Any) -> None:
 @click.argument("gallery", type=click.Path(path_type=Path))
 @output_options
 def undo(gallery: Path, as_json: bool) -> None:
-    """Take back the last step of decisions about labels in GALLERY: a bulk accept, a `labels set`, or one decision.
+    """Take back the last step about labels in GALLERY: a bulk accept, a `labels set`, an import, or one decision.
 
-    Called again, it takes back the step before. `retrieval log GALLERY` lists the steps.
+    Called again, it takes back the step before. `retrieval log GALLERY` lists what was done.
 
     \b
     Examples:

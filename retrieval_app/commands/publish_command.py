@@ -65,9 +65,9 @@ def publish(
 ) -> None:
     """Write GALLERY as a folder of static files, which any web host serves and visitors search in their browser.
 
-    Public are thumbnails, vectors and the model, without EXIF; everything else only where --include names it. Dropped
-    images are left out. Visitors' photos stay in their browser. Run again, it writes only what has changed; the
-    site before stays whole until the new one is complete.
+    Public are thumbnails, vectors and the model, without EXIF; everything else only where --include names it. Images
+    that are dropped or set aside are left out. Visitors' photos stay in their browser. Run again, it writes only what
+    has changed; the site before stays whole until the new one is complete.
 
     \b
     Examples:

@@ -165,7 +165,7 @@ def compare(images: str, as_json: bool, **options: Any) -> None:
 
 @click.command(cls=GroupedCommand, common=("out", "applies", "keep", "keep_where", "move_to", "as_json", "help_all"))
 @click.argument("gallery", type=PATH)
-@click.option("--out", type=PATH, metavar="FOLDER", help="Folder to write; needed without --apply and --move-to.")
+@click.option("--out", type=PATH, metavar="FOLDER", help="Folder in which to write duplicates.csv.")
 @config_options(DuplicateConfig)
 @click.option("--apply", "applies", is_flag=True, help="Keep one image of every group; the others leave the results.")
 @click.option(

@@ -204,7 +204,7 @@ def openapi(as_json: bool) -> None:
 @click.option(
     "--writable",
     is_flag=True,
-    help="Let agents keep, change and drop labels; people can undo it. Images are never added or removed.",
+    help="Let agents decide about labels; people can undo it. Images are never added or removed.",
 )
 @backend_option
 @output_options
@@ -278,12 +278,12 @@ def gradio(gallery: Path, open_browser: bool, port: int | None, as_json: bool) -
 @click.option("--who", metavar="NAME", help="Only what this name did: that of a token, or 'this machine'.")
 @output_options
 def log(gallery: Path, since: datetime | None, who: str | None, as_json: bool) -> None:
-    """Show who changed what in a gallery through a server, and when (UTC).
+    """Show who changed what in a gallery, and when (UTC).
 
-    Lines are decisions and undone ones, images added and removed, updates, ended jobs, exports, sign-ins
-    and sign-outs, and wrong tokens with their address. Who is the name of a token (see `retrieval tokens`), 'the token'
-    if there is one for all, 'this machine', 'a visitor', 'an agent' (of `retrieval mcp --writable`), or 'the server'.
-    Other refused requests are not in it.
+    Lines are decisions and undone ones; through a server also images added and removed, updates, ended jobs, exports,
+    sign-ins and sign-outs, and wrong tokens with their address. Who is the name of a token (see `retrieval tokens`),
+    'the token' if there is one for all, 'this machine', 'a visitor', 'an agent' (of `retrieval mcp --writable`), 'the
+    command line', or 'the server'. Other refused requests are not in it.
 
     \b
     Examples:
