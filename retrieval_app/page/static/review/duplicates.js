@@ -36,8 +36,8 @@ export function start(panel) {
   openView(panel, {
     title: 'Duplicates',
     lead:
-      'Images that are the same or nearly so. Dropped images leave the results; files stay where they are until '
-      + 'you move them, and the list to download says which to keep and which to drop.',
+      'Images that are the same or nearly so. Dropped images leave the results; files stay where they are until you move '
+      + 'them.',
     draw: open,
   });
 }
@@ -81,12 +81,7 @@ function drawList(body, first, canReview) {
     drawReadOnly(canReview),
     bar.element,
     leaks.element,
-    make('div.row.review-line', [
-      found,
-      make('span.small.soft.push.review-hint', [
-        'The list has one line for each file of a decided group: path, keep or drop, group.',
-      ]),
-    ]),
+    make('div.row.review-line', found),
     rulePlace,
     place,
     more,
@@ -141,7 +136,7 @@ function drawList(body, first, canReview) {
 const drawNothing = list =>
   drawNothingIn(list, {
     icon: 'copy',
-    all: 'Every group has a decision. Download the list to tidy the folders.',
+    all: 'Every group has a decision. Move the dropped files to tidy the folders.',
     title: 'No near-duplicates',
     text: 'No two images of this gallery are near-duplicates.',
   });
