@@ -133,7 +133,8 @@ class Annotations:
         if steps[1] != copies[0]:
             copies = steps[1], _find_dropped_copies(groups, open_given)
         ids, by_id = dict(known._ids), dict(known._by_id)
-        changed = [key for key in before.keys() | changing.keys() if before.get(key) != changing.get(key)]
+        changed = [key for key, row in before.items() if (now := changing.get(key)) is not row and now != row]
+        changed += changing.keys() - before.keys()
         for key in changed:
             for number in ids.pop(key, ()):
                 del by_id[number]
