@@ -265,7 +265,7 @@ def drop_problems(person: Person) -> None:
 def mend_duplicates(person: Person) -> None:
     """Drop the photos of the training part that are nearly those for tests; keep the largest of near-duplicates."""
     panel = person.open_view("Duplicates")
-    panel.get_by_label("Labels differ").wait_for()
+    panel.get_by_role("checkbox", name="Labels differ").wait_for()
     person.see("leaks?:")
     person.click(panel.get_by_role("button", name="Apply…").first)
     person.confirm("Apply")

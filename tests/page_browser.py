@@ -139,7 +139,7 @@ class Visit:
             "quality": panel.get_by_text("Recall@1", exact=True),
             "problems": panel.get_by_role("link", name="All of them in Search"),
             "labels": panel.get_by_role("button", name="Download label file"),
-            "duplicates": panel.get_by_label("Labels differ").first,
+            "duplicates": panel.get_by_role("checkbox", name="Labels differ"),
         }[view]
         shown.wait_for(timeout=READY_MS)
         return panel

