@@ -147,7 +147,8 @@ class LabelIssues:
     @property
     def caution(self) -> str | None:
         """Why the list is worth less than usual; None where it is not."""
-        doubtful = sum(issue.p_error >= MIN_P_ERROR for issue in self.errors)  # an audit lists all labels
+        # An audit has all labels as items.
+        doubtful = sum(issue.kind != PROPOSAL and issue.p_error >= MIN_P_ERROR for issue in self.items)
         if doubtful > _MOST_LISTED * self.checked and self.noise_rate * self.checked < _LEAST_WRONG * doubtful:
             return WEAK_MODEL
         return LOWER_BOUND if self.is_lower_bound else None
@@ -162,7 +163,7 @@ class LabelIssues:
             is_lower_bound=self.is_lower_bound,
         )
         if reason is None and self.caution == WEAK_MODEL:
-            return "the model hardly tells these classes apart, and most of the labels that it doubts are right"
+            return "the model hardly tells these classes apart, and most of the labels that it lists are right"
         return reason
 
     def find(self, image_id: int) -> LabelIssue | None:

@@ -113,7 +113,7 @@ def import_decisions(place: Path, file: Path) -> dict[str, int]:
         audited = read_audited(place)
         found, unknown = match_decisions(file, subjects_of(audited))
         before = {one.key: one.decision for one in audited.items if one.decision is not None}
-        decisions = leave_out_held(found, before)
+        decisions = _leave_out_held(found, before)
         all_of_them = before | {d.key: d for d in decisions}
         rows = [[d.path, d.sha256, d.label, d.decision, d.new_label, d.p_right] for d in all_of_them.values()]
         write_csv(place / DECISIONS_NAME, ["path", "sha256", "label", "decision", "new_label", P_RIGHT], rows)
@@ -121,7 +121,7 @@ def import_decisions(place: Path, file: Path) -> dict[str, int]:
         gallery = Gallery.open(place)
         found, unknown = match_decisions(file, read_all_subjects(gallery))
         store = ReviewStore.of_gallery(gallery.path)
-        decisions = leave_out_held(found, store.label_decisions())
+        decisions = _leave_out_held(found, store.label_decisions())
         for start in range(0, len(decisions), MAX_STEP_DECISIONS):
             store.decide(decisions[start : start + MAX_STEP_DECISIONS])
         store.close()
@@ -130,7 +130,7 @@ def import_decisions(place: Path, file: Path) -> dict[str, int]:
     return {"decided": len(decisions), "unknown": unknown}
 
 
-def leave_out_held(decisions: Sequence[LabelDecision], held: Mapping[LabelKey, LabelDecision]) -> list[LabelDecision]:
+def _leave_out_held(decisions: Sequence[LabelDecision], held: Mapping[LabelKey, LabelDecision]) -> list[LabelDecision]:
     """Decisions that say something else than those that hold, which keep their author and their certainty."""
     return [one for one in decisions if one.key not in held or held[one.key].meaning != one.meaning]
 

@@ -259,7 +259,7 @@ def fit_heads(
             config=config,
             context=context,
             groups=copies,
-            progress=lambda done, all_: progress(done, all_ * (1 + len(plans))),
+            progress=lambda done, total: progress(done, total * (1 + len(plans))),
         )
     trusted = choose_rows(confidences, config=config)
     width = count_directions(images.features if trusted is None else images.features[trusted.numpy()])
