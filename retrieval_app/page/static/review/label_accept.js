@@ -59,7 +59,7 @@ export function openAccept(list, chosen) {
   );
   /** @type {{body: any, found: Accepted} | null} */
   let preview = null;
-  let turn = 0;
+  let turn = 0; // what is asked for; answers to earlier questions are ignored
   const readSoon = debounce(read, 200);
   update();
 
@@ -72,6 +72,7 @@ export function openAccept(list, chosen) {
     return {radio, node: make('label.accept-by', radio, make('span', words))};
   }
   function update() {
+    turn += 1;
     preview = null;
     accept.disabled = true;
     for (const node of presets.children) {
@@ -81,7 +82,7 @@ export function openAccept(list, chosen) {
     readSoon();
   }
   async function read() {
-    const now = (turn += 1);
+    const now = turn;
     const [field, name] = byGoal.radio.checked ? [goal, 'at_least_right'] : [threshold, 'threshold'];
     const body = {...filter, [name]: Number(within(field)) / 100};
     effect.classList.add('stale');
@@ -94,7 +95,7 @@ export function openAccept(list, chosen) {
     } catch (error) {
       toastError(error);
     } finally {
-      effect.classList.remove('stale');
+      if (now === turn) effect.classList.remove('stale');
     }
   }
   async function run() {

