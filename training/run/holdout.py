@@ -4,6 +4,7 @@ Some classes are held out whole and searched among themselves (unseen classes). 
 held out and searched among those that train (seen classes). The recipe trains on the rest with several L2-SP weights;
 its untrained rivals are fitted to the rest too. Recall@1 compares them by the posteriors of the true class: where many
 labels are wrong, the given labels rank methods wrongly. Without posteriors it compares them by the given labels.
+A sample of the classes stands for very many.
 """
 
 import itertools
@@ -30,12 +31,21 @@ from training.run.prepare import PreparedData
 from training.run.searches import ValidationSet, embed_features
 from training.run.verdict import LEAST_CLASSES, PARTS, QUESTIONS, TRAINED, MethodComparison, Verdict, compare
 
+SAMPLED_IMAGES, SAMPLED_CLASSES = 30_000, 100  # enough classes for so many images, at least so many
 MANY_CLASSES, FEW_FOLDS = 25, 3
 FEWEST_CLASSES = 4  # two to search, and two to train on
 IMAGE_SHARE, MIN_CLASS_IMAGES = 0.2, 3
 FINETUNING_LEAST_CLASSES, FINETUNING_SHARE = 20, 0.1  # held out of fine-tuning: at least two classes
 _STEPS = 1000  # of a fold, for the progress
 FINETUNING_MOST = 0.2  # greatest share of images that are held out of fine-tuning: small sets need the others
+
+
+def sample_classes(labels: np.ndarray, *, seed: int) -> np.ndarray:
+    """Sorted row numbers of the images of classes drawn until they have 30,000 images, 100 classes at least."""
+    names, sizes = np.unique(labels, return_counts=True)
+    order = np.random.default_rng((seed, 2)).permutation(len(names))
+    count = max(SAMPLED_CLASSES, int(np.searchsorted(sizes[order].cumsum(), SAMPLED_IMAGES)) + 1)
+    return np.flatnonzero(np.isin(labels, names[order[:count]]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +214,8 @@ def evaluate_holdout(
     With (N, C) posteriors of the true class, a hit counts as the probability that query and first neighbour are of one
     class; None: by the labels.
     """
+    if len(sampled := sample_classes(data.labels, seed=config.seed)) < len(data.labels):
+        data, posteriors = data.take(sampled), None if posteriors is None else posteriors[sampled]
     splits = list(split_for_holdout(data.labels, seed=config.seed, groups=data.groups))
     hits: dict[str, _Hits] = {part: _Hits() for part in QUESTIONS}
     l2_sp_recall, chosen = dict[float, float](), config.head.l2_sp

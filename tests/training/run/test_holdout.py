@@ -18,7 +18,7 @@ from training.head.untrained import POWERS, LabelledFeatures
 from training.options.config import L2_SP_WEIGHTS, USUAL_L2_SP, TrainConfig
 from training.options.losses import RIVALS
 from training.run import holdout as holdout_module
-from training.run.holdout import evaluate_holdout, split_for_holdout
+from training.run.holdout import evaluate_holdout, sample_classes, split_for_holdout
 from training.run.verdict import QUESTIONS, TRAINED, MethodComparison, Verdict, compare
 
 CPU = torch.device("cpu")
@@ -52,6 +52,27 @@ def test_a_fold_parts_all_images_and_its_unseen_classes_never_train(labels: np.n
             assert left >= 2
             assert total - left == (max(1, total // 5) if total >= 3 else 0)
         assert len(trained) >= 2
+
+
+def test_whole_classes_stand_for_very_many() -> None:
+    many, few = np.arange(90_000) % 3000, np.arange(90_000) % 90
+    rows = sample_classes(many, seed=0)
+    assert len(rows) == 30_000
+    assert (np.unique(many[rows], return_counts=True)[1] == 30).all()
+    assert not np.array_equal(rows, sample_classes(many, seed=1))
+    assert len(sample_classes(few, seed=0)) == len(few)
+
+
+def test_the_holdout_of_a_sample_is_that_of_its_classes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = np.arange(400) % 20
+    data, certain = LabelledFeatures(_features(labels), labels), csr_array(np.eye(20)[labels])
+    monkeypatch.setattr(holdout_module, "SAMPLED_IMAGES", 100)
+    monkeypatch.setattr(holdout_module, "SAMPLED_CLASSES", 2)
+    rows = sample_classes(labels, seed=0)
+    sampled = _evaluate(data, _config(), posteriors=certain)
+    monkeypatch.undo()
+    assert sampled == _evaluate(data.take(rows), _config(), posteriors=certain[rows])
+    assert sampled.unseen.queries == len(rows) == 100
 
 
 @settings(deadline=None, max_examples=80)
