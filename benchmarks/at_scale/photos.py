@@ -103,6 +103,7 @@ def _plant(
         path, shows = rows[chosen]
         label = path.split("/")[0] if number % 2 else str(random.choice(labels))
         out = photos / label / f"copy-{number}.jpg"
+        out.parent.mkdir(exist_ok=True)  # of few images a label may have none
         out.write_bytes((photos / path).read_bytes())
         planted.append((f"{label}/{out.name}", shows))
     for number in range(int(images * PLACEHOLDERS)):
