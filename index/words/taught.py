@@ -5,7 +5,8 @@ Ridge regression of a target on embeddings x, with mean m and covariance C, has 
     w = (C + lambda I)^-1 sum_i y_i (x_i - m) / N
 
 The target y_i of an image is the share of the query's words that its text has, weighted by log(N / images with the
-word), to the 8th power: images with all words count. The predictions p_i = (x_i - m) w rank all images, and so does w
+word), to the 8th power: images with all words count. Where no image has all, it is the share itself, as the 8th power
+would leave the rarest word alone. The predictions p_i = (x_i - m) w rank all images, and so does w
 as the vector of a search by cosine similarity. With image i left out, its prediction is (p_i - h_i t_i) / (1 - h_i),
 where t_i is y_i without its mean, and h_i = ((x_i - m) (C + lambda I)^-1 (x_i - m) + 1) / N; m, C and lambda stay, and
 above 20,000 images m and C are of a sample. The constants were chosen on the groceries and
@@ -15,7 +16,7 @@ Tiny-ImageNet of `benchmarks.words`; its clothes were used for no choice.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, TypeAlias
@@ -143,7 +144,7 @@ class TaughtWords:
         known = {word: [word] if word in self.written.counts else list(some) for word, some in terms.items() if some}
         written = self.written.find(known.values()) if known else np.empty(0, dtype=np.int64)
         is_read_otherwise = any(word in self.written.counts and word not in some for word, some in terms.items())
-        ids, targets = self._make_targets(filter(None, terms.values()))
+        ids, targets = self._make_targets(list(filter(None, terms.values())))
         found = self._learn_beyond_chance(ids, targets) if len(ids) else None
         if embed is not None:
             tower = self._measure(ids, targets, embed(wanted_text).astype(np.float64), source="text tower")
@@ -193,9 +194,9 @@ class TaughtWords:
             progress(done, len(counts))
         return known
 
-    def _make_targets(self, terms: Iterable[dict[str, float]]) -> tuple[Ids, Doubles]:
+    def _make_targets(self, terms: Sequence[dict[str, float]]) -> tuple[Ids, Doubles]:
         """Ids of images with a target y above 0, and the targets, of some words with their terms."""
-        share, total = np.zeros(len(self._ids)), 0.0
+        share, words, total = np.zeros(len(self._ids)), np.zeros(len(self._ids), dtype=np.int64), 0.0
         for some in terms:
             of_word = np.zeros(len(self._ids))
             for similarity in sorted(set(some.values())):  # the most similar word of an image counts
@@ -203,8 +204,9 @@ class TaughtWords:
                 of_word[np.searchsorted(self._ids, ids)] = similarity
             weight = math.log(len(self._ids) / max(int(np.count_nonzero(of_word)), 1)) + 1e-3
             share += weight * of_word
+            words += of_word > 0
             total += weight
-        targets = (share / (total or 1.0)) ** _SHARPNESS
+        targets = (share / (total or 1.0)) ** (_SHARPNESS if (words == len(terms)).any() else 1)
         rows = np.flatnonzero(targets > 1e-6 * targets.max(initial=0))
         return self._ids[rows], targets[rows]
 

@@ -91,7 +91,7 @@ def certify(
     written = [] if report is None else write_certificate(found, report, gallery=opened.name)
     lines = [
         f"{found.labels_left:,} labels, {found.looked_at:,} looked at, {found.sample.found:,} of these wrong",
-        describe(found),
+        describe(found) + (" (--new)" if found.changes else ""),
         *([f"written: {', '.join(str(path) for path in written)}"] if written else []),
     ]
     emit(found.to_json() | {"files": [str(path) for path in written]}, as_json=as_json, text="\n".join(lines))

@@ -141,9 +141,10 @@ class DuplicateReport:
 
 
 def find_undropped(gallery: Gallery, group: DuplicateGroup) -> list[GroupedImage]:
-    """The images of a group without those that decisions drop."""
+    """The images of a group without those that decisions drop, with their decided labels."""
     decided = gallery.decided.by_id
-    return [image for image in group.images if image.id not in decided or not decided[image.id].left_out]
+    images = [image for image in group.images if image.id not in decided or not decided[image.id].left_out]
+    return [replace(image, label=decided[image.id].label) if image.id in decided else image for image in images]
 
 
 def find_duplicate_groups(
@@ -227,7 +228,7 @@ def write_duplicates(
     for group in report.groups:
         images = find_undropped(gallery, group)
         bursts += len(images) > 1 and group.is_burst(images)
-        if images and images[0] is not group.kept:  # the similarities are to an image that is gone
+        if images and images[0].id != group.kept.id:  # the similarities are to an image that is gone
             images = [replace(image, similarity=None, hash_distance=None) for image in images]
         if len(images) > 1:
             groups.append(DuplicateGroup(images[0], tuple(images[1:])))

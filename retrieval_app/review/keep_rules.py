@@ -2,6 +2,7 @@
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import Literal, TypeAlias
 
 from index.filters.condition import Condition
@@ -49,7 +50,6 @@ def choose_kept(
     if where is not None:
         with gallery.catalog() as catalog:
             matching = set(catalog.matching_ids(where).tolist())
-    labels = gallery.decided.by_id
     chosen: list[tuple[DuplicateGroup, GroupedImage]] = []
     dropped = 0
     differing = left_bursts = unmatched = 0
@@ -60,15 +60,16 @@ def choose_kept(
         if len(here) < 2:
             continue
         able = [image for image in here if image.indexed and (matching is None or image.id in matching)]
-        now = {labels[image.id].label if image.id in labels else image.label for image in here}
-        if len(now - {None}) > 1:
+        if len({image.label for image in here} - {None}) > 1:
             differing += 1
         elif not bursts and group.is_burst(here):
             left_bursts += 1
         elif not able:
             unmatched += 1
         else:
-            chosen.append((group, able[0] if rule == "first" else max(able, key=lambda image: image.size_bytes)))
+            # Of equally large ones not "copy of photo.jpg".
+            largest = max(able, key=lambda image: (image.size_bytes, -len(PurePath(image.path).name)))
+            chosen.append((group, able[0] if rule == "first" else largest))
             dropped += len(here) - 1
     subjects = find_subjects(gallery, (image.id for group, _ in chosen for image in group.images))
     decisions = tuple(

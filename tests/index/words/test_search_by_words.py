@@ -150,6 +150,20 @@ def test_decided_labels_and_tags_are_found_and_former_ones_are_not(gallery: Gall
         opened.search("heron")
 
 
+def test_of_words_that_no_image_has_together_each_counts_not_the_rarest_alone(gallery: Gallery, tmp_path: Path) -> None:
+    copy = tmp_path / "gallery"
+    shutil.copytree(gallery.path, copy)
+    green = [row for row in gallery.rows(gallery.ids.tolist()) if row.path.startswith("1")][:6]
+    with closing(ReviewStore.of_gallery(copy)) as store:
+        store.decide([Mark(row.sha256 or "", "tag:rare", PRESENT) for row in green])
+    opened = Gallery.open(copy)
+    both, crimson, rare = (opened.ask_words(text).vector for text in ("crimson rare", "crimson", "rare"))
+    assert len(opened.ask_words("crimson rare").written) == 0
+    assert min(both @ crimson / np.linalg.norm(crimson), both @ rare / np.linalg.norm(rare)) > 0.2 * np.linalg.norm(
+        both
+    )
+
+
 def test_a_catalogue_without_the_index_is_searched_all_the_same(gallery: Gallery, tmp_path: Path) -> None:
     copy = tmp_path / "gallery"
     shutil.copytree(gallery.path, copy)

@@ -1,13 +1,24 @@
 """Groups of images that repeat each other."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from index.gallery.gallery import Gallery
+from index.labels.decisions import LabelDecision
+from index.progress import no_progress
 from index.writing.build import build_gallery
 from retrieval_app.api.image_routes import share_labels
-from retrieval_app.reports.duplicates_report import DuplicateGroup, GroupedImage, find_duplicate_groups
+from retrieval_app.reports.duplicates_report import (
+    NEAR,
+    DuplicateGroup,
+    GroupedImage,
+    find_duplicate_groups,
+    write_duplicates,
+)
+from retrieval_app.review.keep_rules import choose_kept
+from retrieval_app.review.review_store import ReviewStore
 from tests.retrieval_app.insights.conftest import SAME_FILE, SAVED_AGAIN, draw_labelled
 
 
@@ -38,6 +49,30 @@ def test_set_aside_images_and_differing_labels_first(tmp_path: Path, tiny_model:
     assert {SAME_FILE, SAVED_AGAIN} <= aside.keys()
     assert aside[SAVED_AGAIN].similarity is None
     assert aside[SAVED_AGAIN].id not in gallery.ids
+
+
+def test_labels_as_decided_tell_whether_a_group_differs_and_of_equal_files_the_shortest_name_is_kept(
+    tmp_path: Path, tiny_model: Path
+) -> None:
+    images = draw_labelled(tmp_path / "images")
+    same = (images / "green/5.png").read_bytes()
+    for name in ("red/copy of 5.png", "green/copy of 5.png"):
+        (images / name).write_bytes(same)
+    build_gallery(model_path=tiny_model, sources=[images], out=tmp_path / "gallery")
+    gallery = Gallery.open(tmp_path / "gallery")
+
+    def count() -> int:
+        return write_duplicates(gallery, None, config=NEAR, progress=no_progress)[0]["groups_with_different_labels"]
+
+    before = count()
+    with closing(ReviewStore.of_gallery(gallery.path)) as store:
+        wrong = next(row for row in gallery.rows(gallery.ids.tolist()) if row.path == "red/copy of 5.png")
+        store.decide([LabelDecision(wrong.sha256 or "", "red", "change", "green")])
+    gallery = gallery.read_decisions()
+    assert count() == before - 1
+    chosen = choose_kept(gallery, find_duplicate_groups(gallery), rule="largest")
+    keeps = {row.path for row in gallery.rows([number for one in chosen.decisions for number in one.keep])}
+    assert "green/5.png" in keeps
 
 
 @pytest.mark.parametrize(
