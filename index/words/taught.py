@@ -5,11 +5,11 @@ Ridge regression of a target on embeddings x, with mean m and covariance C, has 
     w = (C + lambda I)^-1 sum_i y_i (x_i - m) / N
 
 The target y_i of an image is the share of the query's words that its text has, weighted by log(N / images with the
-word), to the 8th power: images with all words count. Where no image has all, it is the share itself, as the 8th power
-would leave the rarest word alone. The predictions p_i = (x_i - m) w rank all images, and so does w
-as the vector of a search by cosine similarity. With image i left out, its prediction is (p_i - h_i t_i) / (1 - h_i),
-where t_i is y_i without its mean, and h_i = ((x_i - m) (C + lambda I)^-1 (x_i - m) + 1) / N; m, C and lambda stay, and
-above 20,000 images m and C are of a sample. The constants were chosen on the groceries and
+word), to the 8th power: images with all words count. Where no image has all, words weigh alike, or those with the
+rarest one would be all that counts. The predictions p_i = (x_i - m) w rank all images, and so does w as the vector of
+a search by cosine similarity. With image i left out, its prediction is (p_i - h_i t_i) / (1 - h_i), where t_i is y_i
+without its mean, and h_i = ((x_i - m) (C + lambda I)^-1 (x_i - m) + 1) / N; m, C and lambda stay, and above 20,000
+images m and C are of a sample. The constants were chosen on the groceries and
 Tiny-ImageNet of `benchmarks.words`; its clothes were used for no choice.
 """
 
@@ -196,17 +196,19 @@ class TaughtWords:
 
     def _make_targets(self, terms: Sequence[dict[str, float]]) -> tuple[Ids, Doubles]:
         """Ids of images with a target y above 0, and the targets, of some words with their terms."""
-        share, words, total = np.zeros(len(self._ids)), np.zeros(len(self._ids), dtype=np.int64), 0.0
+        by_rarity, alike, total = np.zeros(len(self._ids)), np.zeros(len(self._ids)), 0.0
+        has_all = np.ones(len(self._ids), dtype=bool)
         for some in terms:
             of_word = np.zeros(len(self._ids))
             for similarity in sorted(set(some.values())):  # the most similar word of an image counts
                 ids = self.written.find_some(term for term, one in some.items() if one == similarity)
                 of_word[np.searchsorted(self._ids, ids)] = similarity
             weight = math.log(len(self._ids) / max(int(np.count_nonzero(of_word)), 1)) + 1e-3
-            share += weight * of_word
-            words += of_word > 0
+            by_rarity += weight * of_word
+            alike += of_word
+            has_all &= of_word > 0
             total += weight
-        targets = (share / (total or 1.0)) ** (_SHARPNESS if (words == len(terms)).any() else 1)
+        targets = (by_rarity / (total or 1.0) if has_all.any() else alike / len(terms)) ** _SHARPNESS
         rows = np.flatnonzero(targets > 1e-6 * targets.max(initial=0))
         return self._ids[rows], targets[rows]
 

@@ -214,7 +214,7 @@ def _describe_group(
         issue = issues.find(image.id)
         return issue.p_error if issue else 0.0
 
-    best = min(group.images, key=lambda image: (wrong(image), -image.size_bytes))
+    best = max(group.images, key=lambda image: (-wrong(image), image.preference))
     here = [ImageRef(one.id, one.sha256, None, os.path.join(one.source, one.path)) for one in group.images]
     kept = () if decision is None else decision.find_kept(here)
     return {

@@ -269,23 +269,15 @@ def set_(
       retrieval labels set gallery --where "label = 'shoes'" --take-back
       retrieval labels set gallery --where "sharpness < 20" --drop
     """
-    from difflib import get_close_matches
-
-    from index.labels.decided_labels import read_current_catalog
     from index.labels.decisions import check_label
     from retrieval_app.review.bulk import set_labels
 
     if (label is not None) + take_back + drop != 1:
         raise click.UsageError("say one of --label TEXT, --take-back and --drop")
-    label, note = None if label is None else check_label(label), ""
-    if label is not None and gallery.is_dir():
-        with read_current_catalog(gallery, decided=True) as catalog:
-            known = {name for name in catalog.labels(status="indexed") if name is not None}
-        near = get_close_matches(label, known, n=1)
-        note = f"; it is a new label, {printable_path(near[0])} is like it" if near and label not in known else ""
+    label = None if label is None else check_label(label)
     images = set_labels(gallery, label, where=where, ids=ids or None, drop=drop)
     some = count_images(images)
-    text = f"{some} labelled {printable_path(label)}{note}" if label else f"{some} dropped"
+    text = f"{some} labelled {printable_path(label)}" if label else f"{some} dropped"
     if take_back:
         text = f"{some}: label decisions taken back"
     emit({"label": label, "images": images}, as_json=as_json, text=text)

@@ -58,6 +58,11 @@ class GroupedImage:
     similarity: float | None = None
     hash_distance: int | None = None
 
+    @property
+    def preference(self) -> tuple[int, int]:
+        """Greatest for the largest file, and of equal ones for that of the shortest name, not "copy of photo.jpg"."""
+        return self.size_bytes, -len(Path(self.path).name)
+
 
 @dataclass(frozen=True, slots=True)
 class DuplicateGroup:

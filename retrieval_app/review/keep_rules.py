@@ -2,7 +2,6 @@
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
-from pathlib import PurePath
 from typing import Literal, TypeAlias
 
 from index.filters.condition import Condition
@@ -67,9 +66,7 @@ def choose_kept(
         elif not able:
             unmatched += 1
         else:
-            # Of equally large ones not "copy of photo.jpg".
-            largest = max(able, key=lambda image: (image.size_bytes, -len(PurePath(image.path).name)))
-            chosen.append((group, able[0] if rule == "first" else largest))
+            chosen.append((group, able[0] if rule == "first" else max(able, key=lambda image: image.preference)))
             dropped += len(here) - 1
     subjects = find_subjects(gallery, (image.id for group, _ in chosen for image in group.images))
     decisions = tuple(

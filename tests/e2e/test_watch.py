@@ -77,7 +77,7 @@ def test_dropped_images_are_found_once_through_kills(images: Path) -> None:
     assert verify_gallery(gallery).problems == []
 
 
-def test_many_changes_are_one_version_and_a_half_written_file_becomes_whole(images: Path) -> None:
+def test_many_changes_are_one_version_or_two_and_a_half_written_file_becomes_whole(images: Path) -> None:
     gallery, whole = images.parent / "gallery", (images / "red/0.jpg").read_bytes()
     with watch(images):
         time.sleep(3)  # the scan of its start

@@ -4,7 +4,7 @@ Some classes are held out whole and searched among themselves (unseen classes). 
 held out and searched among those that train (seen classes). The recipe trains on the rest with several L2-SP weights;
 its untrained rivals are fitted to the rest too. Recall@1 compares them by the posteriors of the true class: where many
 labels are wrong, the given labels rank methods wrongly. Without posteriors it compares them by the given labels.
-A sample of the classes stands for very many.
+A sample of classes and images stands for very many.
 """
 
 import itertools
@@ -31,7 +31,7 @@ from training.run.prepare import PreparedData
 from training.run.searches import ValidationSet, embed_features
 from training.run.verdict import LEAST_CLASSES, PARTS, QUESTIONS, TRAINED, MethodComparison, Verdict, compare
 
-SAMPLED_IMAGES, SAMPLED_CLASSES = 30_000, 100  # enough classes for so many images, at least so many
+SAMPLED_IMAGES, SAMPLED_CLASSES = 30_000, 100  # of more images some of so many classes at least
 MANY_CLASSES, FEW_FOLDS = 25, 3
 FEWEST_CLASSES = 4  # two to search, and two to train on
 IMAGE_SHARE, MIN_CLASS_IMAGES = 0.2, 3
@@ -40,12 +40,22 @@ _STEPS = 1000  # of a fold, for the progress
 FINETUNING_MOST = 0.2  # greatest share of images that are held out of fine-tuning: small sets need the others
 
 
-def sample_classes(labels: np.ndarray, *, seed: int) -> np.ndarray:
-    """Sorted row numbers of the images of classes drawn until they have 30,000 images, 100 classes at least."""
-    names, sizes = np.unique(labels, return_counts=True)
-    order = np.random.default_rng((seed, 2)).permutation(len(names))
-    count = max(SAMPLED_CLASSES, int(np.searchsorted(sizes[order].cumsum(), SAMPLED_IMAGES)) + 1)
-    return np.flatnonzero(np.isin(labels, names[order[:count]]))
+def sample_images(labels: np.ndarray, *, seed: int) -> np.ndarray:
+    """Sorted row numbers of some 30,000 images: of classes drawn until they have as many, each at most a hundredth.
+
+    Fewer than a hundred classes all take part, each with an equal share at most.
+    """
+    if len(labels) <= SAMPLED_IMAGES:
+        return np.arange(len(labels))
+    generator = np.random.default_rng((seed, 2))
+    classes, class_of, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    most = -(-SAMPLED_IMAGES // min(len(classes), SAMPLED_CLASSES))
+    order = generator.permutation(len(classes))
+    count = int(np.searchsorted(np.minimum(sizes, most)[order].cumsum(), SAMPLED_IMAGES)) + 1
+    by_class = generator.permutation(len(labels))
+    by_class = by_class[np.argsort(class_of[by_class], kind="stable")]
+    place = np.arange(len(labels)) - np.repeat(sizes.cumsum() - sizes, sizes)  # among the images of its class
+    return np.sort(by_class[(place < most) & np.isin(class_of[by_class], order[:count])])
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,13 +218,14 @@ def evaluate_holdout(
 ) -> dict[str, Any]:
     """Train the recipe on parts of the data and search the rest; folds with too few images are left out.
 
-    Returns JSON values: a comparison of `unseen` and of `seen` classes, None for a part with too little data; the
-    selected `l2_sp`, and the mean Recall@1 of both parts by L2-SP weight where several were compared.
+    Returns JSON values: how many `images` took part; a comparison of `unseen` and of `seen` classes, None for a part
+    with too little data; the selected `l2_sp`, and the mean Recall@1 of both parts by L2-SP weight where several were
+    compared.
 
     With (N, C) posteriors of the true class, a hit counts as the probability that query and first neighbour are of one
     class; None: by the labels.
     """
-    if len(sampled := sample_classes(data.labels, seed=config.seed)) < len(data.labels):
+    if len(sampled := sample_images(data.labels, seed=config.seed)) < len(data.labels):
         data, posteriors = data.take(sampled), None if posteriors is None else posteriors[sampled]
     splits = list(split_for_holdout(data.labels, seed=config.seed, groups=data.groups))
     hits: dict[str, _Hits] = {part: _Hits() for part in QUESTIONS}
@@ -242,6 +253,7 @@ def evaluate_holdout(
     compared = {part: found.compare(chosen, seed=config.seed, parts=parts) for part, found in hits.items()}
     return {
         "folds": len(splits),
+        "images": len(data.labels),
         **{part: None if one is None else asdict(one) for part, one in compared.items()},
         "l2_sp_recall": {f"{l2_sp:g}": recall for l2_sp, recall in l2_sp_recall.items()},
         "l2_sp": chosen,

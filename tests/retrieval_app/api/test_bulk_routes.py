@@ -162,5 +162,3 @@ def test_commands_and_python_do_the_same_and_a_server_shows_it(bulk: TestClient,
     assert logged == ["set-labels", "set-labels", "drop-images", "set-labels", "add-tag", "remove-tag"]
     with pytest.raises(InputError, match="name the images either by ids or by a condition"):
         set_labels(served, "x")
-    told = run("labels", "set", gallery, "--where", "label IS NULL", "--label", "rd")
-    assert "red" in told, "a label like it is named"

@@ -43,7 +43,7 @@ def test_it_asks_who_a_user_is_reports_nothing_rests_and_lets_go_of_its_gallery(
         "except Exception as error: print(type(error).__name__)\n"
         "client = Client(url, auth=('me', 'secret'), verbose=False)\n"
         "print(len(client.predict(image=None, image_id=1, k=2, api_name='/search')), app.max_file_size)\n"
-        "time.sleep(1); used = time.process_time(); time.sleep(3); print(time.process_time() - used < 0.06)\n"
+        "time.sleep(1); used = time.process_time(); time.sleep(3); print(time.process_time() - used < 0.1)\n"
         "app.close(verbose=False)\n"
         "for one in held: one.join(10)\n"
         "print(len(held) > 0, any(one.is_alive() for one in held))\n"

@@ -56,7 +56,7 @@ def test_labels_as_decided_tell_whether_a_group_differs_and_of_equal_files_the_s
 ) -> None:
     images = draw_labelled(tmp_path / "images")
     same = (images / "green/5.png").read_bytes()
-    for name in ("red/copy of 5.png", "green/copy of 5.png"):
+    for name in ("red/0 copy of 5.png", "green/0 copy of 5.png"):
         (images / name).write_bytes(same)
     build_gallery(model_path=tiny_model, sources=[images], out=tmp_path / "gallery")
     gallery = Gallery.open(tmp_path / "gallery")
@@ -66,7 +66,7 @@ def test_labels_as_decided_tell_whether_a_group_differs_and_of_equal_files_the_s
 
     before = count()
     with closing(ReviewStore.of_gallery(gallery.path)) as store:
-        wrong = next(row for row in gallery.rows(gallery.ids.tolist()) if row.path == "red/copy of 5.png")
+        wrong = next(row for row in gallery.rows(gallery.ids.tolist()) if row.path == "red/0 copy of 5.png")
         store.decide([LabelDecision(wrong.sha256 or "", "red", "change", "green")])
     gallery = gallery.read_decisions()
     assert count() == before - 1

@@ -18,7 +18,7 @@ from training.head.untrained import POWERS, LabelledFeatures
 from training.options.config import L2_SP_WEIGHTS, USUAL_L2_SP, TrainConfig
 from training.options.losses import RIVALS
 from training.run import holdout as holdout_module
-from training.run.holdout import evaluate_holdout, sample_classes, split_for_holdout
+from training.run.holdout import evaluate_holdout, sample_images, split_for_holdout
 from training.run.verdict import QUESTIONS, TRAINED, MethodComparison, Verdict, compare
 
 CPU = torch.device("cpu")
@@ -54,25 +54,35 @@ def test_a_fold_parts_all_images_and_its_unseen_classes_never_train(labels: np.n
         assert len(trained) >= 2
 
 
-def test_whole_classes_stand_for_very_many() -> None:
-    many, few = np.arange(90_000) % 3000, np.arange(90_000) % 90
-    rows = sample_classes(many, seed=0)
-    assert len(rows) == 30_000
-    assert (np.unique(many[rows], return_counts=True)[1] == 30).all()
-    assert not np.array_equal(rows, sample_classes(many, seed=1))
-    assert len(sample_classes(few, seed=0)) == len(few)
+@pytest.mark.parametrize(
+    ("sizes", "classes", "images"),
+    [
+        ([30] * 3000, (1000, 1000), (30_000, 30_000)),
+        ([5000] * 200, (100, 100), (30_000, 30_000)),
+        ([9000] * 12, (12, 12), (30_000, 30_000)),
+        ([150_000] + [15] * 5000, (1500, 2100), (29_700, 30_300)),
+        ([100] * 50, (50, 50), (5000, 5000)),
+    ],
+)
+def test_a_sample_stands_for_very_many_images(sizes: list[int], classes: Any, images: Any) -> None:
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(len(sizes)), sizes))
+    rows = sample_images(labels, seed=0)
+    assert (np.diff(rows) > 0).all()
+    assert classes[0] <= len(np.unique(labels[rows])) <= classes[1]
+    assert images[0] <= len(rows) <= images[1]
+    assert len(rows) == len(labels) or not np.array_equal(rows, sample_images(labels, seed=1))
 
 
-def test_the_holdout_of_a_sample_is_that_of_its_classes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_holdout_of_a_sample_is_that_of_its_images_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     labels = np.arange(400) % 20
     data, certain = LabelledFeatures(_features(labels), labels), csr_array(np.eye(20)[labels])
     monkeypatch.setattr(holdout_module, "SAMPLED_IMAGES", 100)
-    monkeypatch.setattr(holdout_module, "SAMPLED_CLASSES", 2)
-    rows = sample_classes(labels, seed=0)
+    monkeypatch.setattr(holdout_module, "SAMPLED_CLASSES", 5)
+    rows = sample_images(labels, seed=0)
     sampled = _evaluate(data, _config(), posteriors=certain)
     monkeypatch.undo()
     assert sampled == _evaluate(data.take(rows), _config(), posteriors=certain[rows])
-    assert sampled.unseen.queries == len(rows) == 100
+    assert sampled.images == sampled.unseen.queries == len(rows) == 100
 
 
 @settings(deadline=None, max_examples=80)
@@ -128,7 +138,7 @@ def test_groups_that_leave_nothing_to_train_on_or_to_find_try_nothing() -> None:
     labels = np.arange(60) % 6
     for groups in (np.zeros(60, np.int64), labels):
         data = LabelledFeatures(_features(labels), labels, groups=groups)
-        assert _evaluate(data, _config(l2_sp=None)) == _nothing(folds=3)
+        assert _evaluate(data, _config(l2_sp=None)) == _nothing(folds=3, images=60)
 
 
 def _features(labels: np.ndarray, *, told: bool = True) -> np.ndarray:
@@ -160,8 +170,8 @@ def _evaluate(data: LabelledFeatures, config: TrainConfig, **others: Any) -> Sim
     return SimpleNamespace(**found | parts)
 
 
-def _nothing(*, folds: int) -> SimpleNamespace:
-    return SimpleNamespace(folds=folds, unseen=None, seen=None, l2_sp_recall={}, l2_sp=None)
+def _nothing(*, folds: int, images: int) -> SimpleNamespace:
+    return SimpleNamespace(folds=folds, images=images, unseen=None, seen=None, l2_sp_recall={}, l2_sp=None)
 
 
 def _parts(holdout: SimpleNamespace) -> dict[str, MethodComparison]:
@@ -241,7 +251,7 @@ def test_classes_of_two_images_are_enough_for_a_holdout_of_unseen_classes(method
 def test_too_few_classes_and_images_try_nothing_and_train_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holdout_module, "fit_heads", lambda *_, **__: pytest.fail("there is nothing to search"))
     holdout = _run(np.repeat(np.arange(3), 2), l2_sp=None)
-    assert holdout == _nothing(folds=1)
+    assert holdout == _nothing(folds=1, images=6)
 
 
 def test_a_least_confidence_that_leaves_too_few_images_does_not_end_the_run() -> None:

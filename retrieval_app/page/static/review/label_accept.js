@@ -93,6 +93,8 @@ export function openAccept(list, chosen) {
       accept.disabled = !(found.changed + found.set_aside + found.dropped);
       refill(effect, drawEffect(found, {proposals, goal: body.at_least_right ?? null}));
     } catch (error) {
+      if (now !== turn) return;
+      refill(effect, []);
       toastError(error);
     } finally {
       if (now === turn) effect.classList.remove('stale');
