@@ -291,7 +291,7 @@ def test_duplicates_are_decided_remembered_and_listed(visit: Visit, page_gallery
     second.get_by_role("button", name="Different images, keep all").click()
     expect(panel.get_by_text("2 of 3 decided")).to_be_visible()
     third.focus()
-    page.keyboard.press("2")  # keep both
+    page.keyboard.press("1")  # keeps both, as the one with the shorter name is proposed
     expect(third.get_by_role("button", name="Duplicates, keep all")).to_be_visible()
     page.keyboard.press("a")
     expect(panel.get_by_text("3 of 3 decided")).to_be_visible()
