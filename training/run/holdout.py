@@ -31,7 +31,7 @@ from training.run.prepare import PreparedData
 from training.run.searches import ValidationSet, embed_features
 from training.run.verdict import LEAST_CLASSES, PARTS, QUESTIONS, TRAINED, MethodComparison, Verdict, compare
 
-SAMPLED_IMAGES, SAMPLED_CLASSES = 30_000, 100  # of more images some of so many classes at least
+SAMPLED_IMAGES, SAMPLED_CLASSES = 30_000, 100  # about so many images, of at least so many classes if there are
 MANY_CLASSES, FEW_FOLDS = 25, 3
 FEWEST_CLASSES = 4  # two to search, and two to train on
 IMAGE_SHARE, MIN_CLASS_IMAGES = 0.2, 3

@@ -129,9 +129,8 @@ def finetune_backbone(
             prepared, confidences = take_sample(job, prepared, confidences, width=frozen.plan.width)
             task = plan_task(job, prepared, confidences, frozen, begun=begun)
             data, features, budget = task.data, prepared.training.features, task.budget
-            fitting = time.perf_counter()
-            start = fit_closed_form(data.labelled(features).take(data.split.train), embedding_dim=task.width)
-            rival = fit(data.labelled(features).take(data.split.train))
+            fitting, known = time.perf_counter(), data.labelled(features).take(data.split.train)
+            start, rival = fit_closed_form(known, embedding_dim=task.width), fit(known)
             budget.reserved_s = 3 * (time.perf_counter() - fitting)  # for the heads that are compared at the end
             on_images = budget.limit_preparation(job.watcher.on_images) if may_end else job.watcher.on_images
             loop = prepare_loop(job, prepared, task, start, confidences, on_images=on_images)
