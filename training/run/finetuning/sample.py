@@ -24,7 +24,8 @@ from training.run.phases import FINETUNING, TrainingJob, phase_generator
 from training.run.prepare import PreparedData
 
 _PASSES = 2.5  # of an image through the whole network, for its cached outputs, evaluations and features at the end
-_USABLE = 0.8  # share of the time; heads and searches take the rest
+_USABLE = 0.8  # share of the time; searches take the rest
+_HEADS = 4  # fitted before and after training, each about as long as that of the frozen embedding took
 _LEAST = 200  # images; fewer teach nothing, and the budget says which time is needed
 _CACHING = 4 / 3  # time of a step with one more forward pass, by --micro-batch-size
 _HOUR = 3600
@@ -73,10 +74,11 @@ def decide_sample(
     prepared_s, trained_s = seconds["decoded"] + _PASSES * seconds["evaluated"], seconds["trained"]
 
     def describe(budget_s: float) -> tuple[int, str]:
-        fits = int(_USABLE * budget_s / (prepared_s + trained_s))
+        usable_s = max(0.0, _USABLE * budget_s - seconds["heads"])
+        fits = int(usable_s / (prepared_s + trained_s))
         if fits < count:
             return fits, f"{fits:,} of {count:,} images ({fits / count:.0%} of an epoch)"
-        return fits, f"{(_USABLE * budget_s / count - prepared_s) / trained_s:.1f} epochs of {count:,} images"
+        return fits, f"{(usable_s / count - prepared_s) / trained_s:.1f} epochs of {count:,} images"
 
     fits, what = describe(parse_time(text))
     note = (
@@ -112,7 +114,7 @@ def choose_rows(labels: Labels, own: Floats | None, *, count: int, seed: int) ->
 
 
 def measure_seconds(job: TrainingJob, prepared: PreparedData, *, width: int) -> dict[str, float]:
-    """Seconds for an image to be decoded, to train, and to pass the whole network, by some of the images."""
+    """Seconds for an image to be decoded, to train, and to pass the whole network, by some of them; and for heads."""
     config, extractor, training = job.config, prepared.extractor, prepared.training
     tell = partial(job.watcher.on_images, "measuring speeds")
     tell(0, 3)
@@ -145,4 +147,5 @@ def measure_seconds(job: TrainingJob, prepared: PreparedData, *, width: int) -> 
         trained_s *= _CACHING
     model.requires_grad_(False)
     tell(3, 3)
-    return {"decoded": decoded_s, "trained": trained_s, "evaluated": evaluated_s}
+    heads_s = _HEADS * sum(job.seconds.get(step, 0.0) for step in ("confidence", "projection", "embedding"))
+    return {"decoded": decoded_s, "trained": trained_s, "evaluated": evaluated_s, "heads": heads_s}
