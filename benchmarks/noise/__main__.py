@@ -28,9 +28,7 @@ from training.options.config import POOLINGS, VIEWS
 from training.options.losses import METHODS, RIVALS
 from training.options.resolve import resolve_input
 
-DEFAULT_METHODS = (
-    *(RECIPE, "spa", "proxy-anchor", "proxy-nca", "multi-similarity", "adaptive-proxy-anchor", "procsim", *RIVALS),
-)
+DEFAULT_METHODS = (RECIPE, "spa", "proxy-anchor", "proxy-nca", "multi-similarity", "adaptive-proxy-anchor", *RIVALS)
 SAID = "mean ± deviation over seeds; 95 % over classes and seeds of R@1 and of the lead of the first row"
 DEFAULT_NOISES = ("uniform:0.3", CLEAN, "nearest-class:0.3", "uniform:0.5")
 

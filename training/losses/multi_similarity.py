@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from training.losses.interface import Batch, MetricLoss, average_losses, cosine_to_proxies, log1p_sum_exp
-from training.options.losses import PairMining
+from training.options.losses import MultiSimilarityOptions
 
 
-def multi_similarity_losses(embeddings: Tensor, labels: Tensor, options: PairMining) -> Tensor:
+def multi_similarity_losses(embeddings: Tensor, labels: Tensor, options: MultiSimilarityOptions) -> Tensor:
     """Pull of each sample's mined positives and push of its mined negatives, in the batch.
 
         l_i = 1/alpha log(1 + sum_{j in P_i} exp(-alpha (S_ij - base)))

@@ -66,7 +66,7 @@ class AdaptiveOptions(AnchorOptions):
 
 @dataclass(frozen=True)
 class NcaScale(LossOptions):
-    """Proxy-NCA, alone or under ProcSim or PRISM"""
+    """Proxy-NCA, alone or under PRISM"""
 
     nca_scale: float = option(
         8.0, "Scale of the squared distances; 0 takes 0.8 sqrt(C) of C classes, at most 32.", at_least=0
@@ -74,8 +74,8 @@ class NcaScale(LossOptions):
 
 
 @dataclass(frozen=True)
-class PairMining(LossOptions):
-    """Multi-Similarity, alone or under ProcSim"""
+class MultiSimilarityOptions(LossOptions):
+    """Multi-Similarity"""
 
     ms_alpha: float = option(2.0, "Scale of the positive pairs.", above=0)
     ms_beta: float = option(50.0, "Scale of the negative pairs.", above=0)
@@ -92,27 +92,6 @@ class NcaOptions(NcaScale):
         "Targets of the softmax: the given labels, or the posteriors of the true class.",
         choices=("labels", "posteriors"),
     )
-
-
-@dataclass(frozen=True)
-class ProcSimOptions(NcaScale, PairMining):
-    """ProcSim"""
-
-    procsim_base: str = option(
-        "multi-similarity", "Base loss, whose samples are weighted.", choices=("multi-similarity", "proxy-nca")
-    )
-    procsim_lambda: float = option(
-        0.1, "Regularisation of the confidence: larger values let it fall more slowly above the threshold.", above=0
-    )
-    procsim_scale: float = option(
-        1.0, "Scale of the squared distances in the Proxy-NCA loss that finds the noisy samples.", above=0
-    )
-    procsim_proxy_lr: float = option(1e-3, "Learning rate of the proxies that find the noisy samples.", above=0)
-
-    def unused(self) -> Mapping[str, str]:
-        if self.procsim_base == "proxy-nca":
-            return dict.fromkeys(PairMining.__dataclass_fields__, "--procsim-base multi-similarity")
-        return dict.fromkeys(("nca_scale", "proxy_lr"), "--procsim-base proxy-nca")
 
 
 @dataclass(frozen=True)
@@ -159,8 +138,7 @@ LOSSES: Mapping[str, LossEntry] = {
     "proxy-anchor": LossEntry("proxy_anchor:ProxyAnchor", AnchorOptions, True),
     "adaptive-proxy-anchor": LossEntry("adaptive_proxy_anchor:AdaptiveProxyAnchor", AdaptiveOptions, True),
     "proxy-nca": LossEntry("proxy_nca:ProxyNca", NcaOptions, True),
-    "multi-similarity": LossEntry("multi_similarity:MultiSimilarity", PairMining, images_per_class=PAIRED),
-    "procsim": LossEntry("procsim:ProcSim", ProcSimOptions, True, images_per_class=PAIRED),
+    "multi-similarity": LossEntry("multi_similarity:MultiSimilarity", MultiSimilarityOptions, images_per_class=PAIRED),
     "prism": LossEntry("prism:Prism", PrismOptions, True, images_per_class=PAIRED),
 }
 UNTRAINED_METHODS = ("raw", "pca", "pca-half-whitened", "pca-whitened")

@@ -33,7 +33,7 @@ from training.losses.interface import (
 )
 from training.losses.multi_similarity import mine_pairs, multi_similarity_losses
 from training.losses.proxy_nca import proxy_nca_losses, scale_for
-from training.options.losses import PairMining
+from training.options.losses import MultiSimilarityOptions
 
 proxy_anchor_loss, smooth_proxy_anchor_loss = loss_function("proxy-anchor"), loss_function("spa")
 adaptive_loss = loss_function("adaptive-proxy-anchor")
@@ -44,7 +44,7 @@ def proxy_nca_loss(embeddings: Tensor, proxies: Tensor, labels: Tensor, *, scale
 
 
 def multi_similarity_loss(embeddings: Tensor, labels: Tensor, **options: float) -> Tensor:
-    mining = PairMining(**{f"ms_{name}": value for name, value in options.items()})
+    mining = MultiSimilarityOptions(**{f"ms_{name}": value for name, value in options.items()})
     return average_losses(multi_similarity_losses(embeddings, labels, mining))
 
 

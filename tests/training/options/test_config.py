@@ -28,7 +28,6 @@ WRONG: list[tuple[str, Any]] = [
     ("ms_base", -1.1),
     ("lambda_", 1.0),
     ("delta", -0.1),
-    ("procsim_proxy_lr", math.inf),
     ("prism_memory", 0),
     ("weight_decay", -1e-4),
 ]
@@ -44,7 +43,6 @@ def test_a_wrong_value_is_named_with_its_flag(field: str, value: object) -> None
 
 
 PAPER: dict[str, Any] = {"recipe": "spa-paper"}
-PROCSIM = PAPER | {"method": "procsim"}
 ALL: dict[str, Any] = {"finetune": "all"}
 REFUSED: list[tuple[dict[str, Any], str]] = [
     # choices
@@ -53,7 +51,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"epocs": 3}, r"epocs: no such option; did you mean epochs"),
     ({"alpha": "4", "method": "spa"}, "--alpha must be a number, got '4'"),
     # options that do not go together
-    (PAPER | {"procsim_lambda": 0.5}, "--procsim-lambda goes with --method procsim, not with --method spa"),
+    (PAPER | {"prism_rate": 0.5}, "--prism-rate goes with --method prism, not with --method spa"),
     (PAPER | {"method": "adaptive-proxy-anchor", "delta": 0.0}, "--delta must be greater than 0, as .*, got 0.0"),
     (
         PAPER | {"images_per_class": 9, "head_batch_size": 8},
@@ -72,7 +70,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (PAPER | {"ms_beta": 40.0}, "--ms-beta goes with .* multi-similarity, .*not with --method spa"),
     (PAPER | {"method": "proxy-nca", "alpha": 8.0}, "--alpha goes with --method spa, proxy-anchor, adaptive-proxy"),
     (PAPER | {"method": "adaptive-proxy-anchor", "margin_of": "sample"}, "--margin-of goes with --margins per-class"),
-    (PROCSIM | {"nca_scale": 4.0}, "--nca-scale goes with --procsim-base proxy-nca"),
+    (PAPER | {"method": "prism", "nca_scale": 4.0}, "--nca-scale goes with --prism-base proxy-nca"),
     (PAPER | {"method": "multi-similarity", "proxy_lr": 0.1}, "--proxy-lr goes with a loss with proxies, not with"),
     (
         PAPER | {"method": "proxy-anchor", "confidence_val_share": 0.2},

@@ -26,7 +26,7 @@ from training.run.checkpoint import load_checkpoint
 from training.run.phases import Watcher
 from training.run.run_folder import RunFolder
 
-PAIR_METHODS = {"multi-similarity", "procsim", "prism"}
+PAIR_METHODS = {"multi-similarity", "prism"}
 SMALL = (*IMAGES, "--embedding-dim", "8", "--frozen")
 """A quick command line on which the recipe decides everything about the head that it has a value for."""
 QUICK: dict[str, Any] = {

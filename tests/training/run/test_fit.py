@@ -186,7 +186,7 @@ def test_phase_two_pulls_the_classes_apart(tmp_path: Path, method: str) -> None:
     assert (reports[0].positives_per_sample is None) == (method not in NEEDS_CONFIDENCES)
 
 
-@pytest.mark.parametrize("method", ["spa", "procsim", "multi-similarity"])
+@pytest.mark.parametrize("method", ["spa", "proxy-nca", "multi-similarity"])
 def test_leaving_rows_out_trains_as_if_they_had_never_been_there(tmp_path: Path, method: str) -> None:
     source, labels = separable(wrong=0.3)
     confidences = _confidences_for(method, tmp_path)

@@ -143,7 +143,7 @@ def test_a_whitened_start_is_the_projection_of_the_rows_that_train_weighed_by_co
     assert head.embedding_dim == 2
 
 
-@pytest.mark.parametrize("method", ["proxy-nca", "spa", "proxy-anchor", "adaptive-proxy-anchor", "procsim"])
+@pytest.mark.parametrize("method", ["proxy-nca", "spa", "proxy-anchor", "adaptive-proxy-anchor"])
 def test_proxies_start_at_the_mean_embedding_of_their_class_weighed_by_confidence(method: str) -> None:
     features, labels, own = _blobs()
     rows = torch.tensor([row for row in range(40) if row % 4])
