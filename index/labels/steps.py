@@ -132,6 +132,11 @@ class Step:
         return [one for one in self.decisions if isinstance(one, LabelDecision)]
 
     @property
+    def decided_labels(self) -> list[LabelDecision]:
+        """Its decisions about labels, without issues that a bulk accept left open."""
+        return [one for one in self.labels if one.decision != OPEN or one.source != "bulk"]
+
+    @property
     def duplicates(self) -> list[DuplicateDecision]:
         """Its decisions about groups."""
         return [one for one in self.decisions if isinstance(one, DuplicateDecision)]

@@ -12,7 +12,7 @@ from fastapi import Depends, Query, Response
 from fastapi.responses import StreamingResponse
 
 from index.gallery.gallery import Gallery
-from index.labels.decisions import MAX_UNREVIEWED_P_RIGHT, OPEN, ImageRef, LabelDecision, match_images
+from index.labels.decisions import MAX_UNREVIEWED_P_RIGHT, ImageRef, LabelDecision, match_images
 from index.labels.steps import About, Step
 from index.text import printable_path, valid_text
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
@@ -147,8 +147,7 @@ def take_back(context: RequestContext, body: Undo, *, about: About) -> dict[str,
 
 def _find_decided(gallery: Gallery, step: Step) -> list[int]:
     """The present ids of a step's images: a restored step may be from a gallery with other ids."""
-    labels = [one for one in step.labels if one.decision != OPEN or one.source != "bulk"]  # those stay open
-    ids = set(find_decided_ids(gallery, labels).values())
+    ids = set(find_decided_ids(gallery, step.decided_labels).values())
     if step.marks:
         with gallery.without_decisions.catalog() as catalog:
             ids.update(number for number, _, _ in catalog.find_contents({mark.sha256 for mark in step.marks}))

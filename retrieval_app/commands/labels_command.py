@@ -214,8 +214,9 @@ def undo(gallery: Path, as_json: bool) -> None:
     from retrieval_app.review.bulk import undo_labels
 
     step = undo_labels(gallery)
-    text = f"step {step.number} of {step.decided_at} taken back: {count_images(len(step.decisions))}"
-    emit({"step": step.number, "images": len(step.decisions)}, as_json=as_json, text=text)
+    images = len(step.decided_labels)
+    text = f"step {step.number} of {step.decided_at} taken back: {count_images(images)}"
+    emit({"step": step.number, "images": images}, as_json=as_json, text=text)
 
 
 @labels.command("import", short_help="Import label decisions.")

@@ -153,7 +153,7 @@ def undo_labels(gallery: Path) -> Step:
     with closing(ReviewStore.of_gallery(opened.path)) as store:
         if (step := store.undo()) is None:
             raise InputError("no decision about labels is left to take back", at=opened.name)
-    record_command(opened.path, "undo-labels", step=step.number, count=len(step.decisions))
+    record_command(opened.path, "undo-labels", step=step.number, count=len(step.decided_labels))
     return step
 
 

@@ -148,6 +148,10 @@ def test_the_command_counts_and_then_decides_what_it_counted(gallery: Path, caps
     assert main(["labels", "accept", str(gallery), "--at-least-right", ".9", "--threshold", ".8"]) != 0
     assert main(["labels", "undo", str(gallery)]) == 0
     assert taken.isdisjoint(ReviewStore.of_gallery(gallery).label_decisions())
+    ReviewStore.of_gallery(gallery).decide((made[0], replace(made[1], decision="open", new_label=None)))
+    capsys.readouterr()
+    assert main(["labels", "undo", str(gallery), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["images"] == 1, "the other one was left open"
     while main(["labels", "undo", str(gallery)]) == 0:
         pass
     assert not ReviewStore.of_gallery(gallery).label_decisions()
