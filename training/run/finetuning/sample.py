@@ -71,7 +71,8 @@ def decide_sample(
     text = job.config.finetuning.limits(count, on_cpu=job.machine.device.type == "cpu")[1]
     assert text is not None
     seconds = measure_seconds(job, prepared, width=width)
-    prepared_s, trained_s = seconds["decoded"] + _PASSES * seconds["evaluated"], seconds["trained"]
+    prepared_s = seconds["decoded"] + _PASSES * seconds["evaluated"] + seconds["posteriors"]
+    trained_s = seconds["trained"]
 
     def describe(budget_s: float) -> tuple[int, str]:
         usable_s = max(0.0, _USABLE * budget_s - seconds["heads"])
@@ -114,7 +115,10 @@ def choose_rows(labels: Labels, own: Floats | None, *, count: int, seed: int) ->
 
 
 def measure_seconds(job: TrainingJob, prepared: PreparedData, *, width: int) -> dict[str, float]:
-    """Seconds for an image to be decoded, to train, and to pass the whole network, by some of them; and for heads."""
+    """Seconds for an image to be decoded, to train, and to pass the whole network, by some of the images.
+
+    And of all heads: for the posteriors of an image, and for their steps.
+    """
     config, extractor, training = job.config, prepared.extractor, prepared.training
     tell = partial(job.watcher.on_images, "measuring speeds")
     tell(0, 3)
@@ -147,5 +151,6 @@ def measure_seconds(job: TrainingJob, prepared: PreparedData, *, width: int) -> 
         trained_s *= _CACHING
     model.requires_grad_(False)
     tell(3, 3)
-    heads_s = _HEADS * sum(job.seconds.get(step, 0.0) for step in ("confidence", "projection", "embedding"))
-    return {"decoded": decoded_s, "trained": trained_s, "evaluated": evaluated_s, "heads": heads_s}
+    posteriors_s, *steps_s = (_HEADS * job.seconds.get(step, 0.0) for step in ("confidence", "projection", "embedding"))
+    of_image = {"decoded": decoded_s, "trained": trained_s, "evaluated": evaluated_s}
+    return of_image | {"posteriors": posteriors_s / len(training.images), "heads": sum(steps_s)}
