@@ -151,7 +151,7 @@ def _squared_distance(a: Sequence[Any], b: Sequence[Any]) -> Any:
     return sum((x - y) ** 2 for x, y in zip(a, b, strict=True))
 
 
-def multi_similarity_samples(
+def multi_similarity(
     embeddings: Numbers,
     labels: Sequence[int],
     *,
@@ -161,8 +161,8 @@ def multi_similarity_samples(
     epsilon: float,
     exp: Callable[[Any], Any] = math.exp,
     log: Callable[[Any], Any] = math.log,
-) -> list[Any]:
-    """Multi-Similarity of each sample over its mined pairs."""
+) -> Any:
+    """Multi-Similarity, the mean of each sample's loss over its mined pairs."""
     losses = []
     for i, x in enumerate(embeddings):
         positives, negatives = [], []
@@ -177,12 +177,6 @@ def multi_similarity_samples(
         if hard_negatives:
             loss = loss + log(1 + sum(exp(beta * (s - base)) for s in hard_negatives)) / beta
         losses.append(loss)
-    return losses
-
-
-def multi_similarity(embeddings: Numbers, labels: Sequence[int], **options: Any) -> Any:
-    """The mean of `multi_similarity_samples`."""
-    losses = multi_similarity_samples(embeddings, labels, **options)
     return sum(losses) / len(losses)
 
 

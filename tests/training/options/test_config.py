@@ -28,6 +28,7 @@ WRONG: list[tuple[str, Any]] = [
     ("ms_base", -1.1),
     ("lambda_", 1.0),
     ("delta", -0.1),
+    ("ms_alpha", math.inf),
     ("prism_memory", 0),
     ("weight_decay", -1e-4),
 ]

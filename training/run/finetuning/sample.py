@@ -18,14 +18,14 @@ from training.confidence.confidences import LabelConfidences, take_rows
 from training.head.embedding_heads import ProjectionHead
 from training.network.decoded_images import centre_views, draw_views, place_decoded, require_room
 from training.options.finetuning import parse_time
-from training.run.finetuning.budget import SAMPLE, may_sample
+from training.run.finetuning.budget import HEADS_AT_END, SAMPLE, may_sample
 from training.run.finetuning.inputs import PRECISIONS, build_model, find_precision, plan_blocks, time_step, view_side
 from training.run.phases import FINETUNING, TrainingJob, phase_generator
 from training.run.prepare import PreparedData
 
 _PASSES = 2.5  # of an image through the whole network, for its cached outputs, evaluations and features at the end
 _USABLE = 0.8  # share of the time; searches take the rest
-_HEADS = 4  # fitted before and after training, each about as long as that of the frozen embedding took
+_HEADS = 1 + HEADS_AT_END  # each takes about as long as that of the frozen embedding did
 _LEAST = 200  # images; fewer teach nothing, and the budget says which time is needed
 _CACHING = 4 / 3  # time of a step with one more forward pass, by --micro-batch-size
 _HOUR = 3600
@@ -117,7 +117,7 @@ def choose_rows(labels: Labels, own: Floats | None, *, count: int, seed: int) ->
 def measure_seconds(job: TrainingJob, prepared: PreparedData, *, width: int) -> dict[str, float]:
     """Seconds for an image to be decoded, to train, and to pass the whole network, by some of the images.
 
-    And of all heads: for the posteriors of an image, and for their steps.
+    `posteriors` are those of an image for all heads, `heads` the time of their training for any number of images.
     """
     config, extractor, training = job.config, prepared.extractor, prepared.training
     tell = partial(job.watcher.on_images, "measuring speeds")

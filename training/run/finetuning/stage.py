@@ -31,7 +31,7 @@ from training.options.machine import Machine
 from training.run.checkpoint import pack_modules, unpack_module
 from training.run.distributed import current_team
 from training.run.features import SentExtractor
-from training.run.finetuning.budget import Budget, OnImages, OutOfTimeError
+from training.run.finetuning.budget import HEADS_AT_END, Budget, OnImages, OutOfTimeError
 from training.run.finetuning.data import FinetuneData, confidences_for, mean_precisions, reestimate_confidences
 from training.run.finetuning.fit import EpochScore, FinetuneLoop, load_weights
 from training.run.finetuning.inputs import (
@@ -131,7 +131,7 @@ def finetune_backbone(
             data, features, budget = task.data, prepared.training.features, task.budget
             fitting, known = time.perf_counter(), data.labelled(features).take(data.split.train)
             start, rival = fit_closed_form(known, embedding_dim=task.width), fit(known)
-            budget.reserved_s = 3 * (time.perf_counter() - fitting)  # for the heads that are compared at the end
+            budget.reserved_s = HEADS_AT_END * (time.perf_counter() - fitting)
             on_images = budget.limit_preparation(job.watcher.on_images) if may_end else job.watcher.on_images
             loop = prepare_loop(job, prepared, task, start, confidences, on_images=on_images)
         except (KeyboardInterrupt, OutOfTimeError) as end:
