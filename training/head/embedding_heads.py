@@ -48,10 +48,6 @@ class ProjectionHead(nn.Module):
         projected = nn.functional.linear(nn.functional.normalize(features), self.weight, self.bias)
         return nn.functional.normalize(projected)
 
-    def freeze(self) -> "ProjectionHead":
-        """A fixed copy."""
-        return ProjectionHead(self.weight.detach().clone(), self.bias.detach().clone())
-
 
 class WhitenedHead(nn.Module):
     """Head in training, initialised as the first D of K fixed directions: (B, F) features to (B, D) unit rows.

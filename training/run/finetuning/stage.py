@@ -45,7 +45,7 @@ from training.run.finetuning.inputs import (
 )
 from training.run.finetuning.sample import take_sample
 from training.run.finetuning.selection import choose_parts, load_exported, selects_finetuned
-from training.run.fit import FrozenEmbedding, HeadPlan, start_proxies
+from training.run.fit import FrozenEmbedding, start_proxies
 from training.run.holdout import fit_heads, split_for_finetuning
 from training.run.label_confidences import choose_rows
 from training.run.phases import FINETUNING, PhaseContext, TrainingJob, Watcher, phase_generator
@@ -124,14 +124,14 @@ def finetune_backbone(
         begun, task = time.perf_counter(), None
         # Several processes end together, and what had trained before an interruption is not given up.
         may_end = current_team().size == 1 and not job.run.checkpoint(FINETUNING).exists()
-        fit = partial(fit_head, method=frozen.method, plan=frozen.plan, config=job.config, device=job.machine.device)
         try:
             prepared, confidences = take_sample(job, prepared, confidences, width=frozen.plan.width)
             task = plan_task(job, prepared, confidences, frozen, begun=begun)
             data, features, budget = task.data, prepared.training.features, task.budget
             fitting, known = time.perf_counter(), data.labelled(features).take(data.split.train)
-            start, rival = fit_closed_form(known, embedding_dim=task.width), fit(known)
+            start = fit_closed_form(known, embedding_dim=task.width)
             budget.reserved_s = HEADS_AT_END * (time.perf_counter() - fitting)
+            rival = fit_again(frozen, known, config=job.config, device=job.machine.device)
             on_images = budget.limit_preparation(job.watcher.on_images) if may_end else job.watcher.on_images
             loop = prepare_loop(job, prepared, task, start, confidences, on_images=on_images)
         except (KeyboardInterrupt, OutOfTimeError) as end:
@@ -147,14 +147,14 @@ def finetune_backbone(
         head: Head | None = None
         if tuned is not None:
             # The held-out images select between two embeddings, with heads that were fitted without them.
-            own = fit(data.labelled(tuned).take(data.split.train))
-            if loop.epochs[0].map_at_r and rival is not None and own is not None:
+            own = fit_closed_form(data.labelled(tuned).take(data.split.train), embedding_dim=task.width)
+            if loop.epochs[0].map_at_r and rival is not None:
                 compared = data.with_held_out_posteriors(tuned)
                 found = {
                     "frozen": compared.search(lambda rows: embed_features(rival, features[rows])),
                     "fine-tuned": compared.search(lambda rows: embed_features(own, tuned[rows])),
                 }
-            head = fit(data.labelled(tuned)) or loop.model.head.freeze()
+            head = fit_closed_form(data.labelled(tuned), embedding_dim=task.width)
         deciding = {name: choose_parts(parts, purpose=job.config.for_) for name, parts in found.items()}
         if not (selected := tuned is not None and selects_finetuned(deciding)):
             load_weights(loop.model, loop.start)
@@ -354,16 +354,14 @@ def open_loop(
     return loop
 
 
-def fit_head(
-    images: LabelledFeatures, *, method: str, plan: HeadPlan, config: TrainConfig, device: torch.device
+def fit_again(
+    frozen: FrozenEmbedding, images: LabelledFeatures, *, config: TrainConfig, device: torch.device
 ) -> Head | None:
-    """Head of a method on features of a frozen or fine-tuned backbone: trained, or in closed form for a rival.
-
-    None where a trained head has too few images to span a direction.
-    """
-    if method not in RIVALS:
-        return next(iter(fit_heads(images, [plan], config=config, device=device, rivals=False).values()), None)
-    return fit_rival(method, images, embedding_dim=min(plan.width, count_directions(images.features)))
+    """Head of the frozen embedding, fitted to fewer images; None where they are too few to train one."""
+    if frozen.method not in RIVALS:
+        heads = fit_heads(images, [frozen.plan], config=config, device=device, rivals=False)
+        return next(iter(heads.values()), None)
+    return fit_rival(frozen.method, images, embedding_dim=min(frozen.plan.width, count_directions(images.features)))
 
 
 def _compare_parts(found: Found, *, frozen: str, seed: int) -> dict[str, MethodComparison]:
