@@ -1,7 +1,7 @@
 """Fine-tuning on parts of the training classes, searched with weights at several shares of the way: it chooses options.
 
 Datasets x noise x variants x epochs x learning rates x seeds; each training is a run of `retrieval train` whose weights
-are searched before an export, with a head in closed form. The same command continues after a stop.
+are searched before an export, with within-class whitening or a trained head. The same command continues after a stop.
 
     python -m benchmarks.network.sweep --out bench/sweep --dataset cars-tune:30 --noise uniform:0.3 --epochs 6 10
     python -m benchmarks.network.sweep --out bench/sweep --dataset cars-tune:30 --noise uniform:0.5 \\
@@ -32,15 +32,21 @@ from benchmarks.noise.splits import list_split
 from index.errors import RunError
 from retrieval_app import train
 from training.data.datasets import Dataset
+from training.head.embedding_heads import Head
 from training.head.untrained import fit_closed_form
 from training.network.decoded_images import decode_images, place_decoded
+from training.options.config import USUAL_L2_SP
+from training.options.losses import WCCN
 from training.run.finetuning import fit, stage
 from training.run.finetuning.data import FinetuneData, read_together
 from training.run.finetuning.inputs import FinetuneInputs, keep_centres
 from training.run.finetuning.selection import interpolate_weights
+from training.run.fit import HeadPlan
+from training.run.holdout import fit_heads
 from training.run.phases import TrainingJob, Watcher
 from training.run.prepare import PreparedData, prepare_validation
 from training.run.searches import embed_features
+from training.run.verdict import TRAINED
 
 SHARES = (0.2, 0.35, 0.5, 0.75, 1.0)
 ABLATION: Mapping[str, tuple[Mapping[str, Any], str]] = {
@@ -62,10 +68,13 @@ class _SearchedError(Exception):
 
 
 class Trial:
-    """A training whose loss reads `targets`, and what was found of its weights and posteriors."""
+    """A training whose loss reads `targets`, and what was found of its weights and posteriors.
 
-    def __init__(self, targets: str) -> None:
-        self.targets, self.log_q = targets, list[float]()
+    Heads on the features of the network are `--head`.
+    """
+
+    def __init__(self, targets: str, *, head: str) -> None:
+        self.targets, self.head, self.log_q = targets, head, list[float]()
         self.scores: dict[str, Any] = {}
 
     def plan(self, job: TrainingJob, prepared: PreparedData, *others: Any, begun: float) -> stage.FinetuneTask:
@@ -99,7 +108,7 @@ class Trial:
         return changed[self.targets]()
 
     def search(self, test: Dataset, loop: fit.FinetuneLoop, data: FinetuneData, *_: Any, **__: Any) -> None:
-        """In place of `load_exported`: search `test` with weights at each share, and a head in closed form."""
+        """In place of `load_exported`: search `test` with weights at each share."""
         if loop.ended_by == "Ctrl-C":
             raise KeyboardInterrupt
         extractor, machine, task = self.prepared.extractor, self.job.machine, self.task
@@ -114,7 +123,12 @@ class Trial:
         for share in SHARES:
             fit.load_weights(loop.model, interpolate_weights(loop.start, loop.average, share))
             tuned = read_together(loop.inputs, np.arange(len(data.labels))).numpy()
-            head = fit_closed_form(data.labelled(tuned), embedding_dim=task.width)
+            head: Head = fit_closed_form(data.labelled(tuned), embedding_dim=task.width)
+            if self.head == TRAINED:
+                plans = [HeadPlan(task.width, USUAL_L2_SP)]
+                head, *_ = fit_heads(
+                    data.labelled(tuned), plans, config=task.config, device=machine.device, rivals=False
+                ).values()
             found = known.ungrouped.score(embed_features(head, inputs.read_features(np.arange(len(pixels))).numpy()))
             self.scores[f"{share:g}"] = [100 * found.recall[1], 100 * float(found.average_precision.mean())]
         raise _SearchedError
@@ -132,12 +146,16 @@ def run_trial(options: argparse.Namespace, dataset: str, noise: str, variant: st
     plan |= {**given, "backbone": options.backbone, **({"max_per_class": int(most)} if most.isdigit() else {})}
     base = variant if variant in VARIANTS else DEFAULT
     cell = NetworkCell(name, noise, base, plan.pop("seed"), tuple(plan.items()))
-    folder, cache, file = options.out, options.out / "cache", digest([dataset, variant, cell.name, options.width])
+    folder, cache, file = (
+        options.out,
+        options.out / "cache",
+        digest([dataset, variant, cell.name, options.width, options.head]),
+    )
 
     def make() -> dict[str, Any]:
         trains, test = list_split(name, work=cache)
         data = write_records(trains.records, folder / "data" / f"{name_set(name)}.csv")
-        trial, run = Trial(targets), folder / "runs" / file
+        trial, run = Trial(targets, head=options.head), folder / "runs" / file
         shutil.rmtree(run, ignore_errors=True)
         ours = {"plan_task": trial.plan, "load_exported": partial(trial.search, test)}
         with (
@@ -166,6 +184,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--seeds", type=int, nargs="+", default=[0])
     add("--backbone", default=BACKBONE, help="as of `retrieval train`")
     add("--width", type=int, default=512)
+    add("--head", choices=(WCCN, TRAINED), default=WCCN, help="on the features of the network")
     add("--weights", help="default: the backbone's of RETRIEVAL_SHARED")
     return parser.parse_args(arguments)
 
@@ -188,7 +207,7 @@ def main(arguments: list[str] | None = None) -> None:
     head = ["set", "noise", "variant", "epochs", "rate", *map(str, SHARES), "log q(true) by refresh"]
     text = f"Recall@1 (MAP@R) in % by share of the way, seeds {options.seeds}\n\n{format_table(head, rows)}"
     print(text)
-    name = digest([options.seeds, options.width, options.backbone, *axes])
+    name = digest([options.seeds, options.width, options.backbone, options.head, *axes])
     write_record(
         options.out / "results" / f"{name}.json", settings=vars(options), results={"cases": results}, text=text
     )
