@@ -1,7 +1,7 @@
 """Fine-tuning on parts of the training classes, searched with weights at several shares of the way: it chooses options.
 
 Datasets x noise x variants x epochs x learning rates x seeds; each training is a run of `retrieval train` whose weights
-are searched before an export, with within-class whitening or a trained head. The same command continues after a stop.
+are searched before an export, with within-class whitening and a trained head. The same command continues after a stop.
 
     python -m benchmarks.network.sweep --out bench/sweep --dataset cars-tune:30 --noise uniform:0.3 --epochs 6 10
     python -m benchmarks.network.sweep --out bench/sweep --dataset cars-tune:30 --noise uniform:0.5 \\
@@ -32,7 +32,6 @@ from benchmarks.noise.splits import list_split
 from index.errors import RunError
 from retrieval_app import train
 from training.data.datasets import Dataset
-from training.head.embedding_heads import Head
 from training.head.untrained import fit_closed_form
 from training.network.decoded_images import decode_images, place_decoded
 from training.options.config import USUAL_L2_SP
@@ -68,14 +67,11 @@ class _SearchedError(Exception):
 
 
 class Trial:
-    """A training whose loss reads `targets`, and what was found of its weights and posteriors.
+    """A training whose loss reads `targets`, and what was found of its weights by head, and of its posteriors."""
 
-    Heads on the features of the network are `--head`.
-    """
-
-    def __init__(self, targets: str, *, head: str) -> None:
-        self.targets, self.head, self.log_q = targets, head, list[float]()
-        self.scores: dict[str, Any] = {}
+    def __init__(self, targets: str) -> None:
+        self.targets, self.log_q = targets, list[float]()
+        self.scores: dict[str, dict[str, Any]] = {WCCN: {}, TRAINED: {}}
 
     def plan(self, job: TrainingJob, prepared: PreparedData, *others: Any, begun: float) -> stage.FinetuneTask:
         """`plan_task`, once the true classes are known."""
@@ -123,14 +119,17 @@ class Trial:
         for share in SHARES:
             fit.load_weights(loop.model, interpolate_weights(loop.start, loop.average, share))
             tuned = read_together(loop.inputs, np.arange(len(data.labels))).numpy()
-            head: Head = fit_closed_form(data.labelled(tuned), embedding_dim=task.width)
-            if self.head == TRAINED:
-                plans = [HeadPlan(task.width, USUAL_L2_SP)]
-                head, *_ = fit_heads(
-                    data.labelled(tuned), plans, config=task.config, device=machine.device, rivals=False
-                ).values()
-            found = known.ungrouped.score(embed_features(head, inputs.read_features(np.arange(len(pixels))).numpy()))
-            self.scores[f"{share:g}"] = [100 * found.recall[1], 100 * float(found.average_precision.mean())]
+            known_labels = data.labelled(tuned)
+            plans = [HeadPlan(task.width, USUAL_L2_SP)]
+            trained = fit_heads(known_labels, plans, config=task.config, device=machine.device, rivals=False)
+            searched = inputs.read_features(np.arange(len(pixels))).numpy()
+            heads = {
+                WCCN: fit_closed_form(known_labels, embedding_dim=task.width),
+                TRAINED: next(iter(trained.values())),
+            }
+            for name, head in heads.items():
+                found = known.ungrouped.score(embed_features(head, searched))
+                self.scores[name][f"{share:g}"] = [100 * found.recall[1], 100 * float(found.average_precision.mean())]
         raise _SearchedError
 
 
@@ -146,16 +145,12 @@ def run_trial(options: argparse.Namespace, dataset: str, noise: str, variant: st
     plan |= {**given, "backbone": options.backbone, **({"max_per_class": int(most)} if most.isdigit() else {})}
     base = variant if variant in VARIANTS else DEFAULT
     cell = NetworkCell(name, noise, base, plan.pop("seed"), tuple(plan.items()))
-    folder, cache, file = (
-        options.out,
-        options.out / "cache",
-        digest([dataset, variant, cell.name, options.width, options.head]),
-    )
+    folder, cache, file = (options.out, options.out / "cache", digest([dataset, variant, cell.name, options.width]))
 
     def make() -> dict[str, Any]:
         trains, test = list_split(name, work=cache)
         data = write_records(trains.records, folder / "data" / f"{name_set(name)}.csv")
-        trial, run = Trial(targets, head=options.head), folder / "runs" / file
+        trial, run = Trial(targets), folder / "runs" / file
         shutil.rmtree(run, ignore_errors=True)
         ours = {"plan_task": trial.plan, "load_exported": partial(trial.search, test)}
         with (
@@ -184,7 +179,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--seeds", type=int, nargs="+", default=[0])
     add("--backbone", default=BACKBONE, help="as of `retrieval train`")
     add("--width", type=int, default=512)
-    add("--head", choices=(WCCN, TRAINED), default=WCCN, help="on the features of the network")
+    add("--head", choices=(WCCN, TRAINED), default=WCCN, help="on the features of the network, of both that are kept")
     add("--weights", help="default: the backbone's of RETRIEVAL_SHARED")
     return parser.parse_args(arguments)
 
@@ -199,7 +194,8 @@ def main(arguments: list[str] | None = None) -> None:
     for case in itertools.product(*axes):
         *which, epochs, lr = case
         found = [run_trial(options, *which, epochs=epochs, lr=lr, seed=seed) for seed in options.seeds]
-        scores = {share: np.mean([one["scores"][share] for one in found], axis=0) for share in found[0]["scores"]}
+        by_head = [one["scores"][options.head] for one in found]
+        scores = {share: np.mean([one[share] for one in by_head], axis=0) for share in by_head[0]}
         log_q = np.mean([one["log_q"] for one in found], axis=0)
         cells = (f"{recall:.1f} ({precision:.1f})" for recall, precision in scores.values())
         rows.append([*map(str, case), *cells, " ".join(f"{value:.2f}" for value in log_q)])

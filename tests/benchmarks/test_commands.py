@@ -74,7 +74,10 @@ def test_network_sweep(tmp_path: Path, dataset: str) -> None:
     variants = ("--variant", "default", "proxy-anchor", "likeliest classes", "no refresh")
     results = run("network.sweep", tmp_path, "--dataset", dataset, *variants, *small, record="results/*.json")["cases"]
     trials = {case["case"][2]: case["trials"][0] for case in results}
-    assert all(0 <= recall <= 100 for recall, _ in trials["default"]["scores"].values())
+    whitened, trained = (trials["default"]["scores"][head] for head in ("wccn", "trained"))
+    assert whitened.keys() == trained.keys()
+    assert whitened != trained
+    assert all(0 <= recall <= 100 for recall, _ in [*whitened.values(), *trained.values()])
     assert trials["default"]["log_q"][0] == trials["likeliest classes"]["log_q"][0] < 0
     assert trials["proxy-anchor"]["log_q"] == []
 

@@ -100,7 +100,7 @@ def test_frozen_statistics_of_batch_norm_do_not_move_while_the_model_learns() ->
     assert not any(module.training for module in model.backbone.modules())
 
 
-def test_the_model_embeds_as_extractor_and_frozen_head_do() -> None:
+def test_the_model_embeds_as_extractor_and_head_do() -> None:
     backbone = load_backbone("squeezenet1_1", "none", seed=1)
     sizes = PreprocessConfig(SIDE, SIDE)
     extractor = Extractor(backbone, sizes, device=torch.device("cpu"), precision="float32")
@@ -109,7 +109,6 @@ def test_the_model_embeds_as_extractor_and_frozen_head_do() -> None:
     images = some_images()
     with torch.no_grad():
         torch.testing.assert_close(model(images), head(extractor.extract(images.numpy())))
-        assert torch.equal(model.head.weight, head.weight)
 
 
 @pytest.fixture

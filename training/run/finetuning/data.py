@@ -54,21 +54,24 @@ class FinetuneData:
         copies, groups = (None if part is None else part[rows] for part in (self.copies, self.groups))
         return LabelledFeatures(features, self.labels[rows], copies, groups)
 
-    def with_held_out_posteriors(self, features: Floats) -> "FinetuneData":
-        """Copy in which posteriors by (N, F) fine-tuned features replace those of the held-out images.
-
-        Posteriors by one network's features favour its embedding. Images that train keep those by frozen features: the
-        network has memorised wrong labels among them, and would call these right.
-        """
-        if self.posteriors is None:
-            return self
-        estimated = estimate_posteriors(
+    def estimate_posteriors(self, features: Floats) -> LabelConfidences:
+        """Posteriors of all images by their (N, F) fine-tuned features."""
+        return estimate_posteriors(
             torch.from_numpy(features),
             torch.from_numpy(self.labels),
             class_count=self.class_count,
             groups=None if self.copies is None else torch.from_numpy(self.copies),
             prior=self.prior,
         )
+
+    def with_held_out_posteriors(self, estimated: LabelConfidences) -> "FinetuneData":
+        """Copy in which posteriors by fine-tuned features replace those of the held-out images.
+
+        Posteriors by one network's features favour its embedding. Images that train keep those by frozen features: the
+        network has memorised wrong labels among them, and would call these right.
+        """
+        if self.posteriors is None:
+            return self
         rows, held_out = np.arange(len(self.labels)), np.concatenate([self.split.unseen, self.split.seen])
         rows[held_out] += len(rows)
         return replace(self, posteriors=vstack([self.posteriors, estimated.posteriors()], format="csr")[rows])

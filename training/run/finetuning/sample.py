@@ -24,10 +24,8 @@ from training.run.phases import FINETUNING, TrainingJob, phase_generator
 from training.run.prepare import PreparedData
 
 _PASSES = 2.5  # of an image through the whole network, for its cached outputs, evaluations and features at the end
-_USABLE = 0.8  # share of the time; searches take the rest
-_POSTERIORS = (
-    3 + HEADS_AT_END
-)  # estimates of them: for the start, the loss, and the frozen embedding without held-out images
+_USABLE = 0.8  # share of the time; searches and heads take the rest
+_POSTERIORS = 3 + HEADS_AT_END  # estimates: for the start, the loss, and the frozen embedding without held-out images
 _LEAST = 200  # images; fewer teach nothing, and the budget says which time is needed
 _CACHING = 4 / 3  # time of a step with one more forward pass, by --micro-batch-size
 _HOUR = 3600
@@ -119,7 +117,7 @@ def choose_rows(labels: Labels, own: Floats | None, *, count: int, seed: int) ->
 def measure_seconds(job: TrainingJob, prepared: PreparedData, *, width: int) -> dict[str, float]:
     """Seconds for an image to be decoded, to train, and to pass the whole network, by some of the images.
 
-    `posteriors` are those of an image for all heads, `head` the time of training one for any number of images.
+    `posteriors` are all those of an image, `head` the time of training one for any number of images.
     """
     config, extractor, training = job.config, prepared.extractor, prepared.training
     tell = partial(job.watcher.on_images, "measuring speeds")

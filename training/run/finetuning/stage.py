@@ -116,9 +116,10 @@ def advising_on_gpu_memory() -> Iterator[None]:
 def finetune_backbone(
     job: TrainingJob, prepared: PreparedData, confidences: LabelConfidences | None, frozen: FrozenEmbedding
 ) -> StageResult:
-    """Fine-tune the backbone and a head from within-class whitening, and select by the held-out images.
+    """Fine-tune the backbone with a head, and select by the held-out images.
 
-    The extractor's backbone ends with the selected weights, or the initial ones.
+    The head is within-class whitening before training and, of the fine-tuned features, in the export. The extractor's
+    backbone ends with the selected weights, or the initial ones.
     """
     with job.measure(FINETUNING):
         begun, task = time.perf_counter(), None
@@ -146,15 +147,20 @@ def finetune_backbone(
         found: Found = {}
         head: Head | None = None
         if tuned is not None:
+            estimated = data.estimate_posteriors(tuned)
+            weighted = replace(data.labelled(tuned), weights=estimated.own.numpy())
             # The held-out images select between two embeddings, with heads that were fitted without them.
-            own = fit_closed_form(data.labelled(tuned).take(data.split.train), embedding_dim=task.width)
+            own = fit_closed_form(weighted.take(data.split.train), embedding_dim=task.width)
             if loop.epochs[0].map_at_r and rival is not None:
-                compared = data.with_held_out_posteriors(tuned)
+                compared = data.with_held_out_posteriors(estimated)
                 found = {
                     "frozen": compared.search(lambda rows: embed_features(rival, features[rows])),
                     "fine-tuned": compared.search(lambda rows: embed_features(own, tuned[rows])),
                 }
-            head = fit_closed_form(data.labelled(tuned), embedding_dim=task.width)
+            if (trusted := choose_rows(confidences, config=job.config)) is not None:
+                weighted = weighted.take(trusted.numpy())
+            width = job.config.head.embedding_dim or min(task.width, count_directions(weighted.features))
+            head = fit_closed_form(weighted, embedding_dim=width)
         deciding = {name: choose_parts(parts, purpose=job.config.for_) for name, parts in found.items()}
         if not (selected := tuned is not None and selects_finetuned(deciding)):
             load_weights(loop.model, loop.start)

@@ -137,7 +137,7 @@ def test_fine_tuned_features_get_within_class_whitening(trainer: Trainer, always
     trainer("frozen", config=frozen_config(method="wccn", head_steps=None))
     heads = (RunFolder.open(trainer.folder / name).load_trained()[1] for name in ("run", "frozen"))
     tuned, frozen = (head.get_buffer("weight") for head in heads)
-    assert torch.cosine_similarity(tuned, frozen).abs().min() > 0.999
+    assert torch.cosine_similarity(tuned, frozen).abs().min() > 0.99999  # of a head after 5 steps .9990 to .9996
 
 
 def test_the_report_says_what_was_tried_and_what_ships(network_run: Path) -> None:
