@@ -19,7 +19,16 @@ import numpy as np
 
 from benchmarks.common.record import ending_in_words, find_weights, print_machine, write_record
 from benchmarks.common.tables import format_deviation, format_interval, format_table
-from benchmarks.network.cells import BACKBONE, DEFAULT, RATES, VARIANTS, NetworkCell, run_cell, search_rivals
+from benchmarks.network.cells import (
+    BACKBONE,
+    DEFAULT,
+    RATES,
+    VARIANTS,
+    NetworkCell,
+    judge_cell,
+    run_cell,
+    search_rivals,
+)
 from benchmarks.noise.grid import CLEAN, name_set
 from benchmarks.noise.reports import lead_in_points, over_seeds
 from index.threads import usable_cores
@@ -87,7 +96,8 @@ def main(arguments: list[str] | None = None) -> None:
         for noise in options.noise:
             found = {
                 variant: [
-                    run_cell(cell, options.out, **shared) for cell in list_cells(options, dataset, noise, variant)
+                    run_cell(cell, options.out, **shared) | judge_cell(cell, options.out, cache=cache)
+                    for cell in list_cells(options, dataset, noise, variant)
                 ]
                 for variant in options.variant
             }
@@ -116,21 +126,24 @@ def report(
     leads = {name: lead_in_points(hits[ours], found, classes=classes) for name, found in hits.items() if name != ours}
     rows, results = [], {}
     for variant, cells in cells_of.items():
-        recall = over_seeds([100 * cell["recall"]["1"] for cell in cells])
+        recall, closed = (
+            over_seeds([100 * cell["recall"]["1"] for cell in found])
+            for found in (cells, [cell["closed_form"] for cell in cells])
+        )
         lead = format_interval(leads[variant]) if variant in leads else ""
-        results[variant] = {"recall_at_1": recall, "lead": leads.get(variant)}
+        results[variant] = {"recall_at_1": recall, "closed_form": closed, "lead": leads.get(variant)}
         kept = ("name", "recall", "seconds", "load")
         results[variant]["cells"] = [{name: cell[name] for name in kept} for cell in cells]
         networks = [cell["report"]["finetuning"] for cell in cells]
         shares = ", ".join(f"{one['wise_ft_alpha']:g}" if one["selected"] else "frozen" for one in networks)
         minutes = ", ".join(f"{one['seconds'] / 60:.0f}" for one in networks)
-        rows.append([variant, format_deviation(recall), lead, shares, minutes])
+        rows.append([variant, format_deviation(recall), lead, format_deviation(closed), shares, minutes])
     for name, one in rivals.items():
         same = np.broadcast_to(np.array(one["hits"], dtype=np.float64), hits[ours].shape)
         lead = format_interval(lead_in_points(hits[ours], same, classes=classes))
-        rows.append([name, f"{100 * one['recall']['1']:.2f}", lead, "", ""])
+        rows.append([name, f"{100 * one['recall']['1']:.2f}", lead, "", "", ""])
     title = f"{dataset}, {noise}, {options.width}-d, Recall@1 in %, seeds {options.seeds}; 95 % over classes, seeds"
-    head = ["variant", "Recall@1", f"{ours} leads by", "alpha", "minutes"]
+    head = ["variant", "Recall@1", f"{ours} leads by", "head in closed form", "alpha", "minutes"]
     text = f"{title}\n\n{format_table(head, rows)}"
     print(f"\n{text}", flush=True)
     plan = [f"{name}-{value}" for name in PLANNED if (value := getattr(options, name)) is not None]

@@ -19,7 +19,7 @@ from index.evaluation.metrics import RetrievalScores
 from retrieval_app import train
 from training.backbone.extract import Extractor
 from training.data.datasets import Dataset, Record
-from training.head.untrained import LabelledFeatures, fit_rivals
+from training.head.untrained import LabelledFeatures, fit_rival, fit_rivals
 from training.options.losses import WCCN
 from training.options.machine import Machine
 from training.options.resolve import resolve_input
@@ -111,6 +111,17 @@ def run_cell(cell: NetworkCell, folder: Path, *, weights: Path | str, width: int
     return keep(folder / "cells" / f"{name}.json", make)
 
 
+def judge_cell(cell: NetworkCell, folder: Path, *, cache: Path) -> dict[str, Any]:
+    """Scores of a finished training's network with a head in closed form; kept."""
+    run = folder / "runs" / cell.name
+
+    def make() -> dict[str, Any]:
+        found = _search(run, list_split(cell.dataset, work=cache)[1], cache=cache, in_closed_form=True)
+        return {"closed_form": record_scores(found)}
+
+    return keep(folder / "judged" / f"{cell.name}.json", make)
+
+
 def write_records(records: Sequence[Record], path: Path) -> Path:
     """A table of images and labels that `retrieval train` takes, once."""
     if not path.exists():
@@ -122,15 +133,23 @@ def write_records(records: Sequence[Record], path: Path) -> Path:
     return path
 
 
-def _search(run_path: Path, test: Dataset, *, cache: Path) -> RetrievalScores:
-    """Of the test images, by the exported model."""
+def _search(run_path: Path, test: Dataset, *, cache: Path, in_closed_form: bool = False) -> RetrievalScores:
+    """Of the test images, by the exported model, or by its network with within-class whitening by label posteriors."""
     run = RunFolder.open(run_path)
     backbone, head, _ = run.load_trained()
     machine = Machine(cache, precision="float32")
     extractor = Extractor(backbone, run.preprocess(), device=machine.device, precision=machine.precision)
-    searched = prepare_validation(test, machine=machine, extractor=extractor, watcher=Watcher())
-    assert searched is not None
-    return searched.ungrouped.score(embed_features(head, searched.ungrouped.features))
+
+    def see(records: Dataset) -> ValidationSet:
+        prepared = prepare_validation(records, machine=machine, extractor=extractor, watcher=Watcher())
+        assert prepared is not None
+        return prepared.ungrouped
+
+    if in_closed_form:
+        known = see(Dataset(tuple(Record(image.path, image.used) for image in run.read_labels() or [])))
+        head = fit_rival(WCCN, LabelledFeatures(known.features, known.labels), embedding_dim=head.embedding_dim)
+    searched = see(test)
+    return searched.score(embed_features(head, searched.features))
 
 
 def search_rivals(

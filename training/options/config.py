@@ -250,7 +250,7 @@ class TrainConfig:
         "Purpose for which --select auto and fine-tuning choose: new photos of the training classes (known), photos of "
         "new classes, or both. For both, an untrained or frozen embedding is exported only where it is clearly better "
         "on one of the two, and training is not clearly better on the other. --val measures the classes that it shows, "
-        "held-out photos measure the others.",
+        "held-out photos measure the others. For new, the head of a fine-tuned network is within-class whitening.",
         choices=PURPOSES,
     )
     copy_head: bool = option(

@@ -13,7 +13,7 @@ _OBSERVED = 0.05  # share of a budget after which the speed of a step of prepara
 MOST_EVALUATIONS = 10  # or checkpoints, of a training with a number of epochs
 SAMPLED_FROM = 2000  # images; fewer fit into minutes
 SAMPLE = "speeds.json"
-HEADS_AT_END = 2  # fitted after training: for the comparison, and for the export
+HEADS_AT_END = 3  # fitted after training: for the comparison, its posteriors, and the export
 OnImages = Callable[[str, int, int], None]
 
 

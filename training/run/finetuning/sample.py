@@ -24,8 +24,8 @@ from training.run.phases import FINETUNING, TrainingJob, phase_generator
 from training.run.prepare import PreparedData
 
 _PASSES = 2.5  # of an image through the whole network, for its cached outputs, evaluations and features at the end
-_USABLE = 0.8  # share of the time; searches and heads take the rest
-_POSTERIORS = 3 + HEADS_AT_END  # estimates: for the start, the loss, and the frozen embedding without held-out images
+_USABLE = 0.8  # share of the time; searches take the rest
+_HEADS = 1 + HEADS_AT_END  # each takes about as long as that of the frozen embedding did
 _LEAST = 200  # images; fewer teach nothing, and the budget says which time is needed
 _CACHING = 4 / 3  # time of a step with one more forward pass, by --micro-batch-size
 _HOUR = 3600
@@ -75,7 +75,7 @@ def decide_sample(
     trained_s = seconds["trained"]
 
     def describe(budget_s: float) -> tuple[int, str]:
-        usable_s = max(0.0, _USABLE * budget_s - seconds["head"])
+        usable_s = max(0.0, _USABLE * budget_s - seconds["heads"])
         fits = int(usable_s / (prepared_s + trained_s))
         if fits < count:
             return fits, f"{fits:,} of {count:,} images ({fits / count:.0%} of an epoch)"
@@ -117,7 +117,7 @@ def choose_rows(labels: Labels, own: Floats | None, *, count: int, seed: int) ->
 def measure_seconds(job: TrainingJob, prepared: PreparedData, *, width: int) -> dict[str, float]:
     """Seconds for an image to be decoded, to train, and to pass the whole network, by some of the images.
 
-    `posteriors` are all those of an image, `head` the time of training one for any number of images.
+    `posteriors` are those of an image for all heads, `heads` the time of their training for any number of images.
     """
     config, extractor, training = job.config, prepared.extractor, prepared.training
     tell = partial(job.watcher.on_images, "measuring speeds")
@@ -151,6 +151,6 @@ def measure_seconds(job: TrainingJob, prepared: PreparedData, *, width: int) -> 
         trained_s *= _CACHING
     model.requires_grad_(False)
     tell(3, 3)
-    posteriors_s, *head_s = (job.seconds.get(step, 0.0) for step in ("confidence", "projection", "embedding"))
+    posteriors_s, *steps_s = (_HEADS * job.seconds.get(step, 0.0) for step in ("confidence", "projection", "embedding"))
     of_image = {"decoded": decoded_s, "trained": trained_s, "evaluated": evaluated_s}
-    return of_image | {"posteriors": _POSTERIORS * posteriors_s / len(training.images), "head": sum(head_s)}
+    return of_image | {"posteriors": posteriors_s / len(training.images), "heads": sum(steps_s)}

@@ -45,7 +45,7 @@ from training.run.finetuning.inputs import (
 )
 from training.run.finetuning.sample import take_sample
 from training.run.finetuning.selection import choose_parts, load_exported, selects_finetuned
-from training.run.fit import FrozenEmbedding, start_proxies
+from training.run.fit import FrozenEmbedding, HeadPlan, start_proxies
 from training.run.holdout import fit_heads, split_for_finetuning
 from training.run.label_confidences import choose_rows
 from training.run.phases import FINETUNING, PhaseContext, TrainingJob, Watcher, phase_generator
@@ -118,21 +118,21 @@ def finetune_backbone(
 ) -> StageResult:
     """Fine-tune the backbone with a head, and select by the held-out images.
 
-    The head is within-class whitening before training and, of the fine-tuned features, in the export. The extractor's
-    backbone ends with the selected weights, or the initial ones.
+    The head begins as within-class whitening, and is fitted anew to the fine-tuned features for the export. The
+    extractor's backbone ends with the selected weights, or the initial ones.
     """
     with job.measure(FINETUNING):
         begun, task = time.perf_counter(), None
         # Several processes end together, and what had trained before an interruption is not given up.
         may_end = current_team().size == 1 and not job.run.checkpoint(FINETUNING).exists()
+        fit = partial(fit_head, method=frozen.method, plan=frozen.plan, config=job.config, device=job.machine.device)
         try:
             prepared, confidences = take_sample(job, prepared, confidences, width=frozen.plan.width)
             task = plan_task(job, prepared, confidences, frozen, begun=begun)
             data, features, budget = task.data, prepared.training.features, task.budget
             fitting, known = time.perf_counter(), data.labelled(features).take(data.split.train)
-            start = fit_closed_form(known, embedding_dim=task.width)
+            start, rival = fit_closed_form(known, embedding_dim=task.width), fit(known)
             budget.reserved_s = HEADS_AT_END * (time.perf_counter() - fitting)
-            rival = fit_again(frozen, known, config=job.config, device=job.machine.device)
             on_images = budget.limit_preparation(job.watcher.on_images) if may_end else job.watcher.on_images
             loop = prepare_loop(job, prepared, task, start, confidences, on_images=on_images)
         except (KeyboardInterrupt, OutOfTimeError) as end:
@@ -150,8 +150,9 @@ def finetune_backbone(
             estimated = data.estimate_posteriors(tuned)
             weighted = replace(data.labelled(tuned), weights=estimated.own.numpy())
             # The held-out images select between two embeddings, with heads that were fitted without them.
-            own = fit_closed_form(weighted.take(data.split.train), embedding_dim=task.width)
-            if loop.epochs[0].map_at_r and rival is not None:
+            fit_tuned = fit if job.config.for_ != "new" else partial(fit_whitening, width=task.width, config=job.config)
+            own = fit_tuned(weighted.take(data.split.train))
+            if loop.epochs[0].map_at_r and rival is not None and own is not None:
                 compared = data.with_held_out_posteriors(estimated)
                 found = {
                     "frozen": compared.search(lambda rows: embed_features(rival, features[rows])),
@@ -159,8 +160,7 @@ def finetune_backbone(
                 }
             if (trusted := choose_rows(confidences, config=job.config)) is not None:
                 weighted = weighted.take(trusted.numpy())
-            width = job.config.head.embedding_dim or min(task.width, count_directions(weighted.features))
-            head = fit_closed_form(weighted, embedding_dim=width)
+            head = fit_tuned(weighted) or fit_whitening(weighted, width=task.width, config=job.config)
         deciding = {name: choose_parts(parts, purpose=job.config.for_) for name, parts in found.items()}
         if not (selected := tuned is not None and selects_finetuned(deciding)):
             load_weights(loop.model, loop.start)
@@ -360,14 +360,26 @@ def open_loop(
     return loop
 
 
-def fit_again(
-    frozen: FrozenEmbedding, images: LabelledFeatures, *, config: TrainConfig, device: torch.device
+def fit_head(
+    images: LabelledFeatures, *, method: str, plan: HeadPlan, config: TrainConfig, device: torch.device
 ) -> Head | None:
-    """Head of the frozen embedding, fitted to fewer images; None where they are too few to train one."""
-    if frozen.method not in RIVALS:
-        heads = fit_heads(images, [frozen.plan], config=config, device=device, rivals=False)
-        return next(iter(heads.values()), None)
-    return fit_rival(frozen.method, images, embedding_dim=min(frozen.plan.width, count_directions(images.features)))
+    """Head of a method on features of a frozen or fine-tuned backbone: trained, or in closed form for a rival.
+
+    None where a trained head has too few images to span a direction.
+    """
+    if method not in RIVALS:
+        return next(iter(fit_heads(images, [plan], config=config, device=device, rivals=False).values()), None)
+    return fit_rival(method, images, embedding_dim=min(plan.width, count_directions(images.features)))
+
+
+def fit_whitening(images: LabelledFeatures, *, width: int, config: TrainConfig) -> ProjectionHead:
+    """Within-class whitening, as wide as --embedding-dim, or as `width` and the images allow.
+
+    On fine-tuned features it finds more of new classes than a trained head, and fewer of known ones
+    (docs/results/network.md).
+    """
+    directions = count_directions(images.features)
+    return fit_closed_form(images, embedding_dim=config.head.embedding_dim or min(width, directions))
 
 
 def _compare_parts(found: Found, *, frozen: str, seed: int) -> dict[str, MethodComparison]:

@@ -37,7 +37,7 @@ def test_fine_tuning_takes_the_images_for_which_there_is_time(
     monkeypatch.setattr(budget, "SAMPLED_FROM", 10)
     monkeypatch.setattr(sample, "_LEAST", 10)
     if trained_s is not None:
-        speeds = {"decoded": 1e-9, "evaluated": 1e-9, "trained": trained_s, "posteriors": 0.2, "head": 10}
+        speeds = {"decoded": 1e-9, "evaluated": 1e-9, "trained": trained_s, "posteriors": 0.2, "heads": 10}
         monkeypatch.setattr(sample, "measure_seconds", lambda *_, **__: speeds)
     notes = list[str]()
     config = network_config(epochs=1, time_budget="4m")
@@ -58,7 +58,7 @@ def test_a_resumed_run_trains_on_the_images_of_its_beginning(
     before: int, after: int, taken: int, trainer: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sample, "_LEAST", 10)
-    speeds = {"decoded": 1e-9, "evaluated": 1e-9, "trained": 5.9, "posteriors": 0, "head": 0}
+    speeds = {"decoded": 1e-9, "evaluated": 1e-9, "trained": 5.9, "posteriors": 0, "heads": 0}
     monkeypatch.setattr(sample, "measure_seconds", lambda *_, **__: speeds)
     config = network_config(epochs=2, time_budget="4m")
     monkeypatch.setattr(budget, "SAMPLED_FROM", before)

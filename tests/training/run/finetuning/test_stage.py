@@ -25,7 +25,6 @@ from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor
 from training.commands import train as train_command
 from training.data.datasets import list_dataset
-from training.head.embedding_heads import RawHead
 from training.head.untrained import LabelledFeatures
 from training.network.model import find_blocks
 from training.options.config import TrainConfig
@@ -36,8 +35,8 @@ from training.run.finetuning import fit
 from training.run.finetuning import inputs as network_inputs
 from training.run.finetuning import stage as network_stage
 from training.run.finetuning.selection import choose_alpha, choose_parts, selects_finetuned
-from training.run.finetuning.stage import fit_again
-from training.run.fit import FrozenEmbedding, HeadPlan
+from training.run.finetuning.stage import fit_head
+from training.run.fit import HeadPlan
 from training.run.phases import Watcher
 from training.run.prepare import prepare_validation
 from training.run.report_text import describe_finetuning
@@ -127,13 +126,22 @@ def test_exported_weights_lie_between_start_and_end(network_run: Path, trainer: 
 
 def test_no_head_is_trained_on_images_that_span_no_direction() -> None:
     config, image = network_config(), LabelledFeatures(np.ones((1, 16), np.float32), np.zeros(1, np.int64))
-    frozen = FrozenEmbedding(config.loss.method, RawHead(16), 1, HeadPlan(8, 0.1))
-    assert fit_again(frozen, image, config=config, device=torch.device("cpu")) is None
+    plan, device = HeadPlan(8, 0.1), torch.device("cpu")
+    assert fit_head(image, method=config.loss.method, plan=plan, config=config, device=device) is None
 
 
-def test_fine_tuned_features_get_within_class_whitening(trainer: Trainer, always_ships: None) -> None:
+def test_fine_tuned_features_get_the_head_that_frozen_ones_get(trainer: Trainer, always_ships: None) -> None:
     """At a tiny alpha the fine-tuned network is the frozen one."""
-    trainer(config=network_config(wise_ft_alpha=1e-12))
+    tried = trainer(config=network_config(wise_ft_alpha=1e-12, init="random"))["finetuning"]["tried"]
+    assert tried["fine-tuned"] == pytest.approx(tried["frozen"])
+    trainer("frozen", config=frozen_config(init="random"))
+    heads = (RunFolder.open(trainer.folder / name).load_trained()[1] for name in ("run", "frozen"))
+    tuned, frozen = (next(head.parameters()) for head in heads)
+    assert torch.cosine_similarity(tuned, frozen).min() > 0.999
+
+
+def test_for_new_classes_they_get_within_class_whitening(trainer: Trainer, always_ships: None) -> None:
+    trainer(config=network_config(wise_ft_alpha=1e-12, for_="new"))
     trainer("frozen", config=frozen_config(method="wccn", head_steps=None))
     heads = (RunFolder.open(trainer.folder / name).load_trained()[1] for name in ("run", "frozen"))
     tuned, frozen = (head.get_buffer("weight") for head in heads)
