@@ -145,7 +145,11 @@ def run_trial(options: argparse.Namespace, dataset: str, noise: str, variant: st
     plan |= {**given, "backbone": options.backbone, **({"max_per_class": int(most)} if most.isdigit() else {})}
     base = variant if variant in VARIANTS else DEFAULT
     cell = NetworkCell(name, noise, base, plan.pop("seed"), tuple(plan.items()))
-    folder, cache, file = (options.out, options.out / "cache", digest([dataset, variant, cell.name, options.width]))
+    folder, cache, file = (
+        options.out,
+        options.out / "cache",
+        digest([dataset, variant, cell.name, options.width, WCCN, TRAINED]),
+    )
 
     def make() -> dict[str, Any]:
         trains, test = list_split(name, work=cache)

@@ -149,9 +149,10 @@ def finetune_backbone(
         if tuned is not None:
             estimated = data.estimate_posteriors(tuned)
             weighted = replace(data.labelled(tuned), weights=estimated.own.numpy())
-            # The held-out images select between two embeddings, with heads that were fitted without them.
             fit_tuned = fit if job.config.for_ != "new" else partial(fit_whitening, width=task.width, config=job.config)
-            own = fit_tuned(weighted.take(data.split.train))
+            # The held-out images select between two embeddings, with heads that were fitted without them. Where they
+            # show known classes only, the frozen embedding's head is for these, so that of the other has to be, too.
+            own = (fit_tuned if len(data.split.unseen) else fit)(weighted.take(data.split.train))
             if loop.epochs[0].map_at_r and rival is not None and own is not None:
                 compared = data.with_held_out_posteriors(estimated)
                 found = {
