@@ -88,9 +88,10 @@ def choose_alpha(found: Mapping[float, Parts]) -> float:
 
 
 def choose_parts(parts: Parts, *, purpose: str) -> Parts:
-    """Part that `--for` names; all parts for `both`, or if that part could not be held out."""
+    """Part that `--for` names; all parts for `both`, or if too few classes of that part could be held out."""
     part = PARTS.get(purpose, "")
-    return {part: parts[part]} if part in parts else parts
+    has_classes = part in parts and len(np.unique(parts[part].labels)) >= LEAST_CLASSES
+    return {part: parts[part]} if has_classes else parts
 
 
 def measure_lead(parts: Parts, others: Parts) -> tuple[float, float]:

@@ -51,7 +51,7 @@ from training.run.label_confidences import choose_rows
 from training.run.phases import FINETUNING, PhaseContext, TrainingJob, Watcher, phase_generator
 from training.run.prepare import PreparedData, TrainingSet
 from training.run.searches import embed_features
-from training.run.verdict import FROZEN_HEAD, HELD_OUT, PARTS, TRAINED, MethodComparison, compare
+from training.run.verdict import FROZEN_HEAD, HELD_OUT, LEAST_CLASSES, PARTS, TRAINED, MethodComparison, compare
 
 Found = Mapping[str, Mapping[str, RetrievalScores]]
 """Scores on held-out images by `frozen` and `fine-tuned`, then by part."""
@@ -150,9 +150,10 @@ def finetune_backbone(
             estimated = data.estimate_posteriors(tuned)
             weighted = replace(data.labelled(tuned), weights=estimated.own.numpy())
             fit_tuned = fit if job.config.for_ != "new" else partial(fit_whitening, width=task.width, config=job.config)
-            # The held-out images select between two embeddings, with heads that were fitted without them. Where they
-            # show known classes only, the frozen embedding's head is for these, so that of the other has to be, too.
-            own = (fit_tuned if len(data.split.unseen) else fit)(weighted.take(data.split.train))
+            # The held-out images select between two embeddings, with heads that were fitted without them: both trained
+            # where known classes decide, too.
+            by_new = len(np.unique(data.labels[data.split.unseen])) >= LEAST_CLASSES
+            own = (fit_tuned if by_new else fit)(weighted.take(data.split.train))
             if loop.epochs[0].map_at_r and rival is not None and own is not None:
                 compared = data.with_held_out_posteriors(estimated)
                 found = {

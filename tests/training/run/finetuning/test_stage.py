@@ -417,12 +417,14 @@ def test_other_weights_are_exported_where_they_lead_by_a_standard_error(leads, c
 
 
 def test_the_part_that_the_purpose_names_decides_and_what_there_is_where_it_was_not_held_out() -> None:
-    seen, unseen = (RetrievalScores({}, np.ones(n), np.ones(n), np.arange(n), 0) for n in (2, 3))
+    seen, unseen = (RetrievalScores({}, np.ones(n), np.ones(n), np.arange(n), 0) for n in (5, 6))
     both = {"seen": seen, "unseen": unseen}
     assert choose_parts(both, purpose="known") == {"seen": seen}
     assert choose_parts(both, purpose="new") == {"unseen": unseen}
     assert choose_parts(both, purpose="both") == both
     assert choose_parts({"seen": seen}, purpose="new") == {"seen": seen}
+    of_two = RetrievalScores({}, np.ones(9), np.ones(9), np.arange(9) % 2, 0)
+    assert choose_parts({"seen": seen, "unseen": of_two}, purpose="new") == {"seen": seen, "unseen": of_two}
 
 
 @pytest.mark.parametrize(
