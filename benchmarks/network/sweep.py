@@ -32,7 +32,6 @@ from benchmarks.noise.splits import list_split
 from index.errors import RunError
 from retrieval_app import train
 from training.data.datasets import Dataset
-from training.head.untrained import fit_closed_form
 from training.network.decoded_images import decode_images, place_decoded
 from training.options.config import USUAL_L2_SP
 from training.options.losses import WCCN
@@ -41,7 +40,6 @@ from training.run.finetuning.data import FinetuneData, read_together
 from training.run.finetuning.inputs import FinetuneInputs, keep_centres
 from training.run.finetuning.selection import interpolate_weights
 from training.run.fit import HeadPlan
-from training.run.holdout import fit_heads
 from training.run.phases import TrainingJob, Watcher
 from training.run.prepare import PreparedData, prepare_validation
 from training.run.searches import embed_features
@@ -116,18 +114,16 @@ class Trial:
         same = {"config": task.config, "cache": machine.cache, "watcher": Watcher()}
         centre = keep_centres(extractor, task.blocks, pixels, hashes=known.hashes, **same)
         inputs = FinetuneInputs(extractor, pixels, side=task.side, centre=centre)
+        plan = HeadPlan(task.width, USUAL_L2_SP)
         for share in SHARES:
             fit.load_weights(loop.model, interpolate_weights(loop.start, loop.average, share))
             tuned = read_together(loop.inputs, np.arange(len(data.labels))).numpy()
-            known_labels = data.labelled(tuned)
-            plans = [HeadPlan(task.width, USUAL_L2_SP)]
-            trained = fit_heads(known_labels, plans, config=task.config, device=machine.device, rivals=False)
             searched = inputs.read_features(np.arange(len(pixels))).numpy()
-            heads = {
-                WCCN: fit_closed_form(known_labels, embedding_dim=task.width),
-                TRAINED: next(iter(trained.values())),
-            }
-            for name, head in heads.items():
+            for name, method in ((WCCN, WCCN), (TRAINED, task.config.loss.method)):
+                head = stage.fit_head(
+                    data.labelled(tuned), method=method, plan=plan, config=task.config, device=machine.device
+                )
+                assert head is not None
                 found = known.ungrouped.score(embed_features(head, searched))
                 self.scores[name][f"{share:g}"] = [100 * found.recall[1], 100 * float(found.average_precision.mean())]
         raise _SearchedError
@@ -145,11 +141,8 @@ def run_trial(options: argparse.Namespace, dataset: str, noise: str, variant: st
     plan |= {**given, "backbone": options.backbone, **({"max_per_class": int(most)} if most.isdigit() else {})}
     base = variant if variant in VARIANTS else DEFAULT
     cell = NetworkCell(name, noise, base, plan.pop("seed"), tuple(plan.items()))
-    folder, cache, file = (
-        options.out,
-        options.out / "cache",
-        digest([dataset, variant, cell.name, options.width, WCCN, TRAINED]),
-    )
+    folder, cache = options.out, options.out / "cache"
+    file = digest([dataset, variant, cell.name, options.width, WCCN, TRAINED])
 
     def make() -> dict[str, Any]:
         trains, test = list_split(name, work=cache)

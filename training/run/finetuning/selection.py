@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from index.arrays import Floats
+from index.arrays import Floats, Labels
 from index.evaluation.comparison import paired_bootstrap
 from index.evaluation.metrics import RetrievalScores
 from index.progress import Progress
@@ -87,11 +87,15 @@ def choose_alpha(found: Mapping[float, Parts]) -> float:
     return best if lead > error else USUAL_ALPHA
 
 
+def can_decide(labels: Labels) -> bool:
+    """Whether images with these labels decide alone: those of two classes would show chance."""
+    return len(np.unique(labels)) >= LEAST_CLASSES
+
+
 def choose_parts(parts: Parts, *, purpose: str) -> Parts:
     """Part that `--for` names; all parts for `both`, or if too few classes of that part could be held out."""
     part = PARTS.get(purpose, "")
-    has_classes = part in parts and len(np.unique(parts[part].labels)) >= LEAST_CLASSES
-    return {part: parts[part]} if has_classes else parts
+    return {part: parts[part]} if part in parts and can_decide(parts[part].labels) else parts
 
 
 def measure_lead(parts: Parts, others: Parts) -> tuple[float, float]:

@@ -44,14 +44,14 @@ from training.run.finetuning.inputs import (
     view_side,
 )
 from training.run.finetuning.sample import take_sample
-from training.run.finetuning.selection import choose_parts, load_exported, selects_finetuned
+from training.run.finetuning.selection import can_decide, choose_parts, load_exported, selects_finetuned
 from training.run.fit import FrozenEmbedding, HeadPlan, start_proxies
 from training.run.holdout import fit_heads, split_for_finetuning
 from training.run.label_confidences import choose_rows
 from training.run.phases import FINETUNING, PhaseContext, TrainingJob, Watcher, phase_generator
 from training.run.prepare import PreparedData, TrainingSet
 from training.run.searches import embed_features
-from training.run.verdict import FROZEN_HEAD, HELD_OUT, LEAST_CLASSES, PARTS, TRAINED, MethodComparison, compare
+from training.run.verdict import FROZEN_HEAD, HELD_OUT, PARTS, TRAINED, MethodComparison, compare
 
 Found = Mapping[str, Mapping[str, RetrievalScores]]
 """Scores on held-out images by `frozen` and `fine-tuned`, then by part."""
@@ -149,11 +149,10 @@ def finetune_backbone(
         if tuned is not None:
             estimated = data.estimate_posteriors(tuned)
             weighted = replace(data.labelled(tuned), weights=estimated.own.numpy())
-            fit_tuned = fit if job.config.for_ != "new" else partial(fit_whitening, width=task.width, config=job.config)
-            # The held-out images select between two embeddings, with heads that were fitted without them: both trained
-            # where known classes decide, too.
-            by_new = len(np.unique(data.labels[data.split.unseen])) >= LEAST_CLASSES
-            own = (fit_tuned if by_new else fit)(weighted.take(data.split.train))
+            whiten = partial(fit_whitening, width=task.width, config=job.config)
+            fit_tuned = whiten if job.config.for_ == "new" else fit
+            # Heads without the held-out images, which select an embedding; alike where known classes decide, too.
+            own = (fit_tuned if can_decide(data.labels[data.split.unseen]) else fit)(weighted.take(data.split.train))
             if loop.epochs[0].map_at_r and rival is not None and own is not None:
                 compared = data.with_held_out_posteriors(estimated)
                 found = {
@@ -162,7 +161,7 @@ def finetune_backbone(
                 }
             if (trusted := choose_rows(confidences, config=job.config)) is not None:
                 weighted = weighted.take(trusted.numpy())
-            head = fit_tuned(weighted) or fit_whitening(weighted, width=task.width, config=job.config)
+            head = fit_tuned(weighted) or whiten(weighted)
         deciding = {name: choose_parts(parts, purpose=job.config.for_) for name, parts in found.items()}
         if not (selected := tuned is not None and selects_finetuned(deciding)):
             load_weights(loop.model, loop.start)
