@@ -11,7 +11,7 @@ poolings. The same command continues after a stop and skips the runs that have a
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from benchmarks.common.tables import format_deviation, format_interval, format_t
 from benchmarks.network.cells import (
     BACKBONE,
     DEFAULT,
+    FROZEN,
     RATES,
     VARIANTS,
     NetworkCell,
@@ -36,7 +37,13 @@ from training.options.finetuning import USUAL_BLOCKS
 
 SEEING = ("crop:own", "both:layers")
 NOISES = ("uniform:0.3", CLEAN)
+HEADS: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
+    "exported": lambda cell: cell,
+    "whitening": lambda cell: cell["closed_form"],
+}
+"""What was searched: the exported model, or its network with within-class whitening, the head of `--for new`."""
 PLANNED = ("finetune", "max_per_class", "epochs", "lr", "image_size", "wise_ft_alpha", "view", "pooling")
+OF_FROZEN = ("max_per_class", "view", "pooling", "backbone")  # what of that a head on the frozen backbone has
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 360, 50, 190, 20, 45  # of the chart
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
@@ -76,7 +83,9 @@ def list_cells(options: argparse.Namespace, dataset: str, noise: str, variant: s
     plan["lr"] = options.lr or RATES.get((variant, noise))
     if options.backbone != BACKBONE:
         plan["backbone"] = options.backbone
-    given = tuple((name, value) for name, value in plan.items() if value is not None)
+    given = tuple(
+        (name, value) for name, value in plan.items() if value is not None and (variant != FROZEN or name in OF_FROZEN)
+    )
     return [NetworkCell(dataset, noise, variant, seed, given) for seed in options.seeds]
 
 
@@ -104,7 +113,9 @@ def main(arguments: list[str] | None = None) -> None:
             report(options, dataset, noise, found, rivals)
             kind, _, share = noise.partition(":")
             for variant, cells in found.items() if kind in (CLEAN, "uniform") else ():
-                curves[variant][float(share or 0)] = np.mean([100 * cell["recall"]["1"] for cell in cells])
+                curves[variant][float(share or 0)] = np.mean(
+                    [100 * cell["closed_form"]["recall"]["1"] for cell in cells]
+                )
         if all(len(line) > 1 for line in curves.values()):
             chart = draw_curve(curves, title=f"Recall@1 in %, {dataset}")
             (options.out / "results" / f"{name_set(dataset, options.backbone.replace('/', '-'))}.svg").write_text(
@@ -119,36 +130,41 @@ def report(
     cells_of: Mapping[str, Sequence[Mapping[str, Any]]],
     rivals: Mapping[str, Mapping[str, Any]],
 ) -> None:
-    """Print and write one table: of one dataset and noise, with the lead of the first variant over all others."""
-    hits = {name: np.array([cell["hits"] for cell in cells], dtype=np.float64) for name, cells in cells_of.items()}
-    ours = next(iter(hits))
+    """Print and write one table: of one dataset and noise, with the lead of the first variant under either head."""
     classes = np.array(next(iter(rivals.values()))["classes"])
-    leads = {name: lead_in_points(hits[ours], found, classes=classes) for name, found in hits.items() if name != ours}
     rows, results = [], {}
-    for variant, cells in cells_of.items():
-        recall, closed = (
-            over_seeds([100 * cell["recall"]["1"] for cell in found])
-            for found in (cells, [cell["closed_form"] for cell in cells])
-        )
-        lead = format_interval(leads[variant]) if variant in leads else ""
-        results[variant] = {"recall_at_1": recall, "closed_form": closed, "lead": leads.get(variant)}
-        kept = ("name", "recall", "seconds", "load")
-        results[variant]["cells"] = [{name: cell[name] for name in kept} for cell in cells]
-        networks = [cell["report"]["finetuning"] for cell in cells]
-        shares = ", ".join(f"{one['wise_ft_alpha']:g}" if one["selected"] else "frozen" for one in networks)
-        minutes = ", ".join(f"{one['seconds'] / 60:.0f}" for one in networks)
-        rows.append([variant, format_deviation(recall), lead, format_deviation(closed), shares, minutes])
-    for name, one in rivals.items():
-        same = np.broadcast_to(np.array(one["hits"], dtype=np.float64), hits[ours].shape)
-        lead = format_interval(lead_in_points(hits[ours], same, classes=classes))
-        rows.append([name, f"{100 * one['recall']['1']:.2f}", lead, "", "", ""])
-    title = f"{dataset}, {noise}, {options.width}-d, Recall@1 in %, seeds {options.seeds}; 95 % over classes, seeds"
-    head = ["variant", "Recall@1", f"{ours} leads by", "head in closed form", "alpha", "minutes"]
-    text = f"{title}\n\n{format_table(head, rows)}"
+    for head, of in HEADS.items():
+        found = {variant: [of(cell) for cell in cells] for variant, cells in cells_of.items()}
+        found |= {name: [one] * len(options.seeds) for name, one in rivals.items()}
+        hits = {name: np.array([one["hits"] for one in ones], dtype=np.float64) for name, ones in found.items()}
+        ours = next(iter(hits))
+        for name, ones in found.items():
+            recall = over_seeds([100 * one["recall"]["1"] for one in ones])
+            precision = over_seeds([100 * one["map_at_r"] for one in ones])
+            lead = None if name == ours else lead_in_points(hits[ours], hits[name], classes=classes)
+            told = "" if lead is None else format_interval(lead)
+            weight, minutes = _describe_networks(cells_of.get(name, ()))
+            rows.append([head, name, format_deviation(recall), format_deviation(precision), told, weight, minutes])
+            results[f"{name}, {head}"] = {"recall_at_1": recall, "map_at_r": precision, "lead": lead}
+    kept = ("name", "seconds", "load")
+    cells = [{name: cell[name] for name in kept} for cells in cells_of.values() for cell in cells]
+    title = f"{dataset}, {noise}, {options.width}-d, in %, seeds {options.seeds}; 95 % over classes, seeds"
+    columns = ["head", "variant", "Recall@1", "MAP@R", "the first leads by", "alpha", "minutes"]
+    text = f"{title}\n\n{format_table(columns, rows)}"
     print(f"\n{text}", flush=True)
     plan = [f"{name}-{value}" for name in PLANNED if (value := getattr(options, name)) is not None]
     name = name_set(dataset, noise, "_".join(plan))
-    write_record(options.out / "results" / f"{name}.json", settings=vars(options), results=results, text=text)
+    settings = vars(options)
+    write_record(
+        options.out / "results" / f"{name}.json", settings=settings, results={**results, "cells": cells}, text=text
+    )
+
+
+def _describe_networks(cells: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """Weights of interpolation and minutes of trainings, by seed; a frozen backbone has none."""
+    networks = [cell["report"].get("finetuning") for cell in cells]
+    weights = [f"{one['wise_ft_alpha']:g}" if one and one["selected"] else "frozen" for one in networks]
+    return ", ".join(weights), ", ".join(f"{one['seconds'] / 60:.0f}" for one in networks if one)
 
 
 def draw_curve(lines: Mapping[str, Mapping[float, float]], *, title: str) -> str:

@@ -30,17 +30,19 @@ from training.run.run_folder import RunFolder
 from training.run.searches import ValidationSet, embed_features
 
 BACKBONE = "mobilenet_v2"
-DEFAULT = "default"
+DEFAULT, FROZEN = "default", "frozen"
 _NCA = {"method": "proxy-nca", "nca_scale": 12.0}
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     DEFAULT: {},
+    FROZEN: {"frozen": True},
     "proxy-nca posteriors": {**_NCA, "targets": "posteriors"},
     "proxy-anchor": {"method": "proxy-anchor"},
     "proxy-anchor, scale 4": {"method": "proxy-anchor", "alpha": 4.0},
     "proxy-nca": {**_NCA, "targets": "labels"},
     "prism": {**_NCA, "method": "prism", "prism_base": "proxy-nca", "prism_memory": 1024, "prism_warm_up": 51},
 }
-"""`default` is `retrieval train`. It and `proxy-nca posteriors` read label posteriors. All have its start.
+"""`default` is `retrieval train`, `frozen` the same with `--frozen`. They and `proxy-nca posteriors` read label
+posteriors. All have the default's start.
 
 PRISM's warm-up is an epoch of `cars`."""
 RATES = {("proxy-anchor", "uniform:0.5"): 3e-4, ("prism", "uniform:0.3"): 3e-4, ("prism", "uniform:0.5"): 3e-4}
@@ -182,9 +184,10 @@ def search_rivals(
 
 
 def record_scores(scores: RetrievalScores) -> dict[str, Any]:
-    """Recall@K, and of every query its hit at K=1 and its class, as JSON."""
+    """Recall@K and MAP@R, and of every query its hit at K=1 and its class, as JSON."""
     return {
         "recall": {str(k): value for k, value in scores.recall.items()},
+        "map_at_r": float(scores.average_precision.mean()),
         "hits": scores.hits[1].astype(int).tolist(),
         "classes": scores.labels.tolist(),
     }

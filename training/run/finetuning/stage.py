@@ -159,9 +159,11 @@ def finetune_backbone(
                     "frozen": compared.search(lambda rows: embed_features(rival, features[rows])),
                     "fine-tuned": compared.search(lambda rows: embed_features(own, tuned[rows])),
                 }
-            if (trusted := choose_rows(confidences, config=job.config)) is not None:
-                weighted = weighted.take(trusted.numpy())
-            head = fit_tuned(weighted) or whiten(weighted)
+            if fit_tuned is fit:  # which leaves labels of low confidence out itself
+                head = fit(weighted)
+            if head is None:
+                trusted = choose_rows(confidences, config=job.config)
+                head = whiten(weighted if trusted is None else weighted.take(trusted.numpy()))
         deciding = {name: choose_parts(parts, purpose=job.config.for_) for name, parts in found.items()}
         if not (selected := tuned is not None and selects_finetuned(deciding)):
             load_weights(loop.model, loop.start)
