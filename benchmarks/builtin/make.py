@@ -30,12 +30,12 @@ from index.model.contract import ModelContract
 from index.threads import usable_cores
 from training.backbone.backbones import Backbone, load_backbone, with_features
 from training.backbone.builtin_models import FEATURES, EfficientNetLite2
+from training.backbone.convolutions import fold_norm
 from training.backbone.extract import Extractor, extract_features, open_store
 from training.backbone.graphs import PixelModel
 from training.data.datasets import Record
 from training.head.copy_head import CopyHead, fit_copy_head
 from training.head.untrained import fit_untrained
-from training.network.convolutions import fold_norm
 from training.options.backbone_libraries import BUILTIN_NETWORK
 from training.run.copy_stage import choose_threshold
 

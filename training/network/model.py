@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from index.errors import InputError
 from training.backbone.backbones import Backbone, arrange_images
+from training.backbone.convolutions import Convolution, standing_in
 from training.head.embedding_heads import ProjectionHead
-from training.network.convolutions import Convolution, standing_in
 
 _LISTS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 _DEEP = 2  # levels of modules below one that is a block by itself, as a residual block or a transformer's layer

@@ -19,7 +19,6 @@ from index.threads import map_ahead
 from training.backbone.backbones import Backbone, arrange_images, require_input_size
 from training.backbone.extract import BATCH_IMAGES, Extractor, resolve_precision
 from training.head.embedding_heads import ProjectionHead
-from training.network.convolutions import find_convolutions
 from training.network.decoded_images import centre_views, cut_windows, draw_views, draw_windows, require_space
 from training.network.kept_inputs import KeptInputs, find_tail
 from training.network.model import Block, NetworkModel, choose_blocks, find_blocks, find_units
@@ -117,7 +116,7 @@ def build_model(
         whole=config.finetuning.last_blocks is None,
         mean=extractor.mean,
         std=extractor.std,
-        convolutions=find_convolutions(extractor.backbone.module, side=side),
+        convolutions=extractor.convolutions,
     )
     model.head.to(extractor.device)
     return model

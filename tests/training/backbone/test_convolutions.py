@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from training.backbone.backbones import load_backbone, with_features
-from training.network.convolutions import Convolution, find_convolutions, fold_norm, standing_in
+from training.backbone.convolutions import Convolution, find_convolutions, fold_norm, standing_in
 
 SIDE = 32
 
@@ -199,3 +199,37 @@ def test_frozen_blocks_get_no_gradient() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         _, found = _learn(module, find_convolutions(module, side=SIDE))
     assert len(found) == len(last)
+
+
+class _ReadBefore(nn.Module):
+    """What the norm gives is read by an activation and by a sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.activation = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()
+
+    def forward(self, images: Tensor) -> Tensor:
+        normed = self.norm(self.conv(images))
+        return (self.activation(normed) + normed).mean(dim=(2, 3))
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v2", "mobilenet_v3_small", "efficientnet_b0"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_activations_are_part_of_the_convolutions_where_nothing_learns(name: str, dtype: torch.dtype) -> None:
+    module = _backbone(name).requires_grad_(False)
+    convolutions = find_convolutions(module, side=SIDE)
+    assert sum(each.activation is not None for each in convolutions) >= 30 - 10 * (name == "mobilenet_v3_small")
+    expected = module(_images())
+    with torch.autocast("cpu", dtype=dtype, enabled=dtype == torch.bfloat16), standing_in(convolutions):
+        found = module(_images())
+    assert found.dtype == dtype
+    _assert_close(found.float(), expected, share=1e-4 if dtype == torch.float32 else 5e-2)
+
+
+def test_an_activation_is_not_part_of_a_convolution_where_something_else_reads_its_input() -> None:
+    module = _restless(_ReadBefore()).eval()
+    convolutions = find_convolutions(module, side=8)
+    assert [each.activation for each in convolutions] == [None]
+    expected = module(_images(8))
+    with torch.no_grad(), standing_in(convolutions):
+        _assert_close(module(_images(8)), expected, share=1e-5)

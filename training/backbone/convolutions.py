@@ -1,8 +1,9 @@
-"""Faster convolutions in training: batch norm folded into the weights, and backward passes in float32.
+"""Faster convolutions: with their batch norm and activation, and backward passes in float32.
 
 Frozen batch norm is a scale and a shift of every channel, so it belongs into the weights of the convolution before it
 (y = conv(x, s w) + b - m s, s = g / sqrt(v + eps)): two passes less over every map, forward and backward, and the same
-gradients for w, g and b, except for rounding. In bfloat16 some depthwise convolutions run backward in float32.
+gradients for w, g and b, except for rounding. In bfloat16 some depthwise convolutions run backward in float32. Where
+nothing learns, as in frozen blocks, the activation is part of the convolution too: one more pass less.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,37 +16,72 @@ from torch import Tensor, nn
 
 from training.backbone.feature_maps import hooked
 
+CONVOLUTIONS_VERSION = 1  # raise it when features change in their last bits
 _CLOSE = 1e-4  # of the largest feature: what rounding in another order may change
+_ACTIVATIONS: Mapping[type[nn.Module], tuple[str, list[float]]] = {
+    nn.ReLU: ("relu", []),
+    nn.ReLU6: ("hardtanh", [0.0, 6.0]),
+    nn.SiLU: ("swish", []),
+    nn.Hardswish: ("hardswish", []),
+}
+"""Names and numbers that oneDNN has for them."""
 _QUICK_KERNEL = 3  # pixels a side; oneDNN has a bfloat16 backward for depthwise kernels up to it, of stride 1
 
 
 @dataclass(slots=True, eq=False)
 class Convolution:
-    """A convolution, and the batch norm that takes its output, if there is one."""
+    """A convolution, the batch norm that takes its output, and the activation that takes the norm's, if they exist."""
 
     conv: nn.Conv2d
     norm: nn.BatchNorm2d | None = None
+    activation: nn.Module | None = None
     _folded: Tensor | None = None  # what `run` made with the norm in it and `run_norm` has not seen yet
+    _activated: Tensor | None = None  # the same with the activation in it
 
     def run(self, inputs: Tensor) -> Tensor:
-        """Convolution of (B, C, H, W), with its norm where that is frozen."""
+        """Convolution of (B, C, H, W), with its norm where that is frozen, and its activation where nothing learns."""
         weight, bias = self.conv.weight, self.conv.bias
         if self.norm is not None and not self.norm.training:
             weight, bias = fold_norm(weight, bias, self.norm)
         on_cpu = inputs.device.type == "cpu"  # a GPU has kernels of its own
         in_bfloat16 = on_cpu and torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
-        if in_bfloat16 and _is_slow_backward(self.conv):
-            output: Tensor = _FullBackward.apply(inputs, weight, bias, self.conv)
+        kind = torch.bfloat16 if in_bfloat16 else inputs.dtype
+        self._activated = None
+        if weight is not self.conv.weight and self._can_activate(inputs, weight, bias, kind=kind):
+            output = self._activated = self._run_activated(inputs.to(kind), weight.to(kind), bias)
+        elif in_bfloat16 and _is_slow_backward(self.conv):
+            output = _FullBackward.apply(inputs, weight, bias, self.conv)
         else:
             output = self.conv._conv_forward(inputs, weight, bias)
         self._folded = output if weight is not self.conv.weight else None
         return output
+
+    def _can_activate(self, *values: Tensor | None, kind: torch.dtype) -> bool:
+        learns = torch.is_grad_enabled() and any(value is not None and value.requires_grad for value in values)
+        is_known = kind == torch.float32 or (kind == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+        return self.activation is not None and is_known and not learns
+
+    def _run_activated(self, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """By the operator that `torch.compile` takes on CPUs."""
+        assert self.activation is not None
+        conv, (name, numbers) = self.conv, _ACTIVATIONS[type(self.activation)]
+        bias = None if bias is None else bias.to(inputs.dtype)
+        sizes = (conv.padding, conv.stride, conv.dilation, conv.groups)
+        found: Tensor = torch.ops.mkldnn._convolution_pointwise(inputs, weight, bias, *sizes, name, numbers, "")
+        return found
 
     def run_norm(self, inputs: Tensor) -> Tensor:
         """The norm, unless `run` has applied it."""
         assert self.norm is not None
         folded, self._folded = self._folded, None
         return inputs if inputs is folded else type(self.norm).forward(self.norm, inputs)
+
+    def run_activation(self, inputs: Tensor) -> Tensor:
+        """The activation, unless `run` has applied it."""
+        assert self.activation is not None
+        activated, self._activated = self._activated, None
+        found: Tensor = inputs if inputs is activated else type(self.activation).forward(self.activation, inputs)
+        return found
 
 
 def fold_norm(weight: Tensor, bias: Tensor | None, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
@@ -63,6 +99,7 @@ def standing_in(convolutions: Sequence[Convolution]) -> Iterator[None]:
     """Run these convolutions the faster way while the block runs."""
     runs: list[tuple[nn.Module, Any]] = [(each.conv, each.run) for each in convolutions]
     runs += [(each.norm, each.run_norm) for each in convolutions if each.norm is not None]
+    runs += [(each.activation, each.run_activation) for each in convolutions if each.activation is not None]
     try:
         for module, run in runs:
             module.__dict__["forward"] = run
@@ -79,38 +116,47 @@ def find_convolutions(module: nn.Module, *, side: int) -> Sequence[Convolution]:
     None where the network would give other features, and on a GPU, where nothing of it was measured. `module` maps
     (B, 3, side, side) images to (B, F) features.
     """
-    like = next(module.parameters())
-    if like.device.type != "cpu":
+    like = next(module.parameters(), None)  # a backbone in an ONNX file has none
+    if like is None or like.device.type != "cpu":
         return ()
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(2, 3, side, side, generator=generator).to(
         like.device, like.dtype, memory_format=torch.channels_last
     )
     calls: dict[nn.Module, list[tuple[Any, Any]]] = {}
-    noted = [each for each in module.modules() if type(each) in (nn.Conv2d, nn.BatchNorm2d)]
+    noted = [each for each in module.modules() if type(each) in (nn.Conv2d, nn.BatchNorm2d, *_ACTIVATIONS)]
     with hooked(noted, lambda each, inputs, output: calls.setdefault(each, []).append((inputs[0], output))):
         expected = module(images)
-    for found in (_find(calls, folding=True), _find(calls, folding=False)):
-        with standing_in(found):
-            features = module(images)
+    for folding, activating in ((True, True), (True, False), (False, False)):
+        found = _find(calls, folding=folding, activating=activating)
+        try:
+            with standing_in(found):
+                features = module(images)
+        except (AttributeError, RuntimeError):  # this torch or processor lacks the operator
+            if not activating:
+                raise
+            continue
         if (features - expected).abs().max() <= _CLOSE * expected.abs().max():
             return found
     return ()
 
 
-def _find(calls: Mapping[nn.Module, list[tuple[Any, Any]]], *, folding: bool) -> list[Convolution]:
-    """Convolutions with their own norms, and slow backward ones, by each module's inputs and outputs in `calls`."""
+def _find(calls: Mapping[nn.Module, list[tuple[Any, Any]]], *, folding: bool, activating: bool) -> list[Convolution]:
+    """Convolutions with their own norms and activations, and slow backward ones, by what modules took and gave."""
+    once = {module: runs[0] for module, runs in calls.items() if len(runs) == 1}
     norms = {
-        id(runs[0][0]): norm
-        for norm, runs in calls.items()
-        if isinstance(norm, nn.BatchNorm2d) and len(runs) == 1 and norm.running_mean is not None
+        id(took): norm
+        for norm, (took, _) in once.items()
+        if isinstance(norm, nn.BatchNorm2d) and norm.running_mean is not None
     }
+    activations = {id(took): each for each, (took, _) in once.items() if activating and type(each) in _ACTIVATIONS}
     found = []
     for conv, runs in calls.items():
         if isinstance(conv, nn.Conv2d) and conv.padding_mode == "zeros":
             norm = norms.get(id(runs[0][1])) if folding and len(runs) == 1 else None
             if norm is not None or _is_slow_backward(conv):
-                found.append(Convolution(conv, norm))
+                then = None if norm is None or isinstance(conv.padding, str) else activations.get(id(once[norm][1]))
+                found.append(Convolution(conv, norm, then))
     return found
 
 
