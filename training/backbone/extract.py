@@ -169,13 +169,13 @@ class Extractor:
     def extract(self, pixels: Pixels) -> Tensor:
         """(N, H, W, 3) uint8 to (N, F) float32 on the device."""
         images = torch.from_numpy(np.ascontiguousarray(pixels)).to(self.device)
-        with standing_in(self.convolutions):
-            return self.finish(self._module, arrange_images(images, self.mean, self.std))
+        return self.finish(self._module, arrange_images(images, self.mean, self.std))
 
     @torch.inference_mode()
     def finish(self, run: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
         """(N, F) float32 on the device, by the module or a part of it with the same end."""
-        with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
+        is_half = self.dtype != torch.float32
+        with torch.autocast(self.device.type, dtype=self.dtype, enabled=is_half), standing_in(self.convolutions):
             return run(inputs.to(self.device)).flatten(1).float()
 
     def describe(self, *, views: int = 1) -> dict[str, object]:

@@ -17,6 +17,7 @@ from index.images.preprocess import Pixels
 from index.progress import Progress
 from index.threads import map_ahead
 from training.backbone.backbones import Backbone, arrange_images, require_input_size
+from training.backbone.convolutions import standing_in
 from training.backbone.extract import BATCH_IMAGES, Extractor, resolve_precision
 from training.head.embedding_heads import ProjectionHead
 from training.network.decoded_images import centre_views, cut_windows, draw_views, draw_windows, require_space
@@ -241,7 +242,8 @@ def keep_centres(
         return None  # decoded images take less room
     require_space([centre.array], what="cached outputs of the frozen blocks", instead="choose another --cache")
     watcher.on_note(f"fine-tuning: outputs of the frozen blocks take {centre.array.bytes / 1e6:,.0f} MB of --cache")
-    centre.fill(
-        centres, dtype=extractor.dtype, progress=partial(watcher.on_images, "centres through the frozen blocks")
-    )
+    with standing_in(extractor.convolutions):
+        centre.fill(
+            centres, dtype=extractor.dtype, progress=partial(watcher.on_images, "centres through the frozen blocks")
+        )
     return centre
