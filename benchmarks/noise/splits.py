@@ -15,6 +15,7 @@ from training.data.protocols import Splits, load_protocol
 
 NO_CLOTHES = ("not-sure", "other", "skip")  # folders of photos that their owners could not name
 SEEN_TRAINING_SHARE = 0.7
+CIFAR_STEP = 5  # of 10,000 pictures 2,000 train, 2,000 are searched
 CARS_TUNE = 52  # models by the first nine makes, of the 98 models that train
 
 
@@ -111,6 +112,17 @@ def _split_groceries(parts: dict[str, list[Record]]) -> Splits:
     return _ask_gallery([one for one in every if one.label in trains], gallery=gallery, queries=queries)
 
 
+def _cifar_n_worse(images: Path) -> Splits:
+    folder = unpack_shared("cifar-n.tar", images) / "cifar-n"
+    with (folder / "labels.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    train, test = rows[::CIFAR_STEP], rows[1::CIFAR_STEP]
+    return (
+        Dataset(tuple(Record(folder / row["path"], row["worse"]) for row in train)),
+        Dataset(tuple(Record(folder / row["path"], row["clean"]) for row in test)),
+    )
+
+
 def _ask_gallery(train: Sequence[Record], *, gallery: Sequence[Record], queries: Sequence[Record]) -> Splits:
     """Queries that search a gallery and are no members of it, so that no photo finds another shot of its group."""
     is_gallery = (*[True] * len(gallery), *[False] * len(queries))
@@ -148,6 +160,7 @@ SPLITS: Mapping[str, Callable[[Path], Splits]] = {
     "clothing-seen": _clothing_seen,
     "cars-seen": _cars_seen,
     "groceries-seen": _groceries_seen,
+    "cifar-n-worse": _cifar_n_worse,
     "cars-tune": _cars_tune,
     "groceries-tune": _groceries_tune,
     "tiny-imagenet-tune": _tiny_imagenet_tune,
@@ -159,6 +172,7 @@ SPLITS: Mapping[str, Callable[[Path], Splits]] = {
 - `groceries-disjoint`: every other class trains; of the others the official test photos query the training photos.
 - `clothing-seen` and `cars-seen`: 70 % of every folder train, the others are searched leave-one-out.
 - `groceries-seen`: the official test photos query the training photos, official `val` among them.
+- `cifar-n-worse`: labels of one person each, 40 % of them wrong, train; other pictures are searched by right labels.
 - `cars-tune`, `groceries-tune`, `tiny-imagenet-tune`: parts of the training classes of `cars`, `groceries-disjoint` and
   `tiny-imagenet`, to choose options.
 """
