@@ -117,7 +117,7 @@ def main(arguments: list[str] | None = None) -> None:
                     [100 * cell["closed_form"]["recall"]["1"] for cell in cells]
                 )
         if all(len(line) > 1 for line in curves.values()):
-            chart = draw_curve(curves, title=f"Recall@1 in %, {dataset}")
+            chart = draw_curve(curves, title=f"Recall@1 in %, {dataset}, head of --for new")
             (options.out / "results" / f"{name_set(dataset, options.backbone.replace('/', '-'))}.svg").write_text(
                 chart, encoding="utf-8"
             )

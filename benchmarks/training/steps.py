@@ -1,11 +1,12 @@
-"""A training step and features of a network on a CPU: ours beside torchvision's network in torch.
+"""Forward and backward of a network in training, and features, on a CPU: ours beside torchvision's network in torch.
 
     python -m benchmarks.training.steps --out bench/steps
 
 `last-13` and `all` are forward and backward of MobileNetV2 with a head on views of 160 pixels, of which the last blocks
-or all learn; `features` is a forward pass on 224 pixels. The weights are random. Every contestant runs in a process of
-its own, and they take turns; the table has medians, and the least and the most. Torch's has batch norm as in
-evaluation, channels last and autocast. A command that was stopped goes on where it was.
+or all learn, without loss and optimiser; `features` is a forward pass on 224 pixels. The weights are random. Every
+contestant runs in a process of its own, and they take turns; the table has medians, and the least and the most. Torch's
+has batch norm as in evaluation, channels last and autocast; `tuned` also keeps freed memory, as ours does, and applies
+no activation in place. A command that was stopped goes on where it was.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ BACKBONE, WIDTH = "mobilenet_v2", 512
 SIDES = {"last-13": 160, "all": 160, "features": 224}
 OURS = "ours"
 CONTESTANTS = {f"{OURS}, bfloat16": "bfloat16", f"{OURS}, float32": "float32"}
-CONTESTANTS |= {"torch, bfloat16": "bfloat16", "torch, float32": "float32"}
+CONTESTANTS |= {"torch, bfloat16": "bfloat16", "torch, bfloat16, tuned": "bfloat16", "torch, float32": "float32"}
 
 
 def make_step(part: str, contestant: str, images: Tensor) -> Callable[[], object]:
@@ -47,7 +48,11 @@ def make_step(part: str, contestant: str, images: Tensor) -> Callable[[], object
     extractor = Extractor(backbone, sizes, device=torch.device("cpu"), precision=precision)
     head = ProjectionHead(torch.randn(WIDTH, backbone.feature_dim) / WIDTH, torch.zeros(WIDTH))
     if not contestant.startswith(OURS):
+        for module in backbone.module.modules():
+            if isinstance(module, nn.ReLU6):
+                module.inplace = "tuned" not in contestant
         return _torch_step(part, backbone, extractor, head, images)
+    extractor.extract(images.numpy())  # as a run does first
     if part == "features":
         return lambda: extractor.extract(images.numpy())
     model = NetworkModel(
@@ -60,7 +65,8 @@ def make_step(part: str, contestant: str, images: Tensor) -> Callable[[], object
         precision=extractor.dtype,
         convolutions=extractor.convolutions,
     )
-    return lambda: model(images).square().sum().backward()
+    weights = torch.randn(len(images), WIDTH)
+    return lambda: (model(images) * weights).sum().backward()
 
 
 def _choose(part: str, backbone: Backbone) -> Any:
@@ -71,10 +77,7 @@ def _choose(part: str, backbone: Backbone) -> Any:
 def _torch_step(
     part: str, backbone: Backbone, extractor: Extractor, head: ProjectionHead, images: Tensor
 ) -> Callable[[], object]:
-    """By the same modules as torchvision has them: activations in place."""
-    for module in backbone.module.modules():
-        if isinstance(module, nn.ReLU6):
-            module.inplace = True
+    """By the same modules as torchvision has them."""
     head = ProjectionHead(head.weight, head.bias, trains=True)
     for block in [] if part == "features" else _choose(part, backbone):
         for parameter in block.parameters(backbone.network):
@@ -87,7 +90,8 @@ def _torch_step(
 
     if part == "features":
         return torch.inference_mode()(forward)
-    return lambda: head(forward()).square().sum().backward()
+    weights = torch.randn(len(images), WIDTH)
+    return lambda: (head(forward()) * weights).sum().backward()
 
 
 def time_steps(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,7 +112,8 @@ def measure(part: str, options: argparse.Namespace) -> dict[str, Any]:
     """Every contestant in every round, by name; what was measured is kept."""
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in CONTESTANTS}
     sizes = {name: getattr(options, name) for name in ("batch", "seed", "repeats")}
-    folder = options.out / f"kept-{digest([sizes, hash_code('training/backbone', 'benchmarks/training')])}"
+    code = hash_code("training", "benchmarks/training")
+    folder = options.out / f"kept-{digest([sizes, code, torch.__version__])}"
     for turn in range(options.rounds):
         for place, (name, runs) in enumerate(found.items()):
             print(f"  {part}, round {turn + 1}: {name}", file=sys.stderr, flush=True)
@@ -141,8 +146,8 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def run_contestant() -> None:
     """One contestant: settings on stdin, figures on stdout, as JSON."""
     settings = json.load(sys.stdin)
-    ours = settings["contestant"].startswith(OURS)
-    json.dump(keep_freed_memory()(time_steps)(settings) if ours else time_steps(settings), sys.stdout)
+    is_plain = settings["contestant"] in ("torch, bfloat16", "torch, float32")
+    json.dump((time_steps if is_plain else keep_freed_memory()(time_steps))(settings), sys.stdout)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

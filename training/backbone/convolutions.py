@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from training.backbone.feature_maps import hooked
 
-CONVOLUTIONS_VERSION = 1  # raise it when features change in their last bits
+CONVOLUTIONS_VERSION = 2  # raise it when features change in their last bits
 _CLOSE = 1e-4  # of the largest feature: what rounding in another order may change
 _ACTIVATIONS: Mapping[type[nn.Module], tuple[str, list[float]]] = {
     nn.ReLU: ("relu", []),
@@ -57,9 +57,11 @@ class Convolution:
         return output
 
     def _can_activate(self, *values: Tensor | None, kind: torch.dtype) -> bool:
+        if self.activation is None:
+            return False
         learns = torch.is_grad_enabled() and any(value is not None and value.requires_grad for value in values)
         is_known = kind == torch.float32 or (kind == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
-        return self.activation is not None and is_known and not learns
+        return is_known and not learns
 
     def _run_activated(self, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """By the operator that `torch.compile` takes on CPUs."""
@@ -96,7 +98,7 @@ def fold_norm(weight: Tensor, bias: Tensor | None, norm: nn.BatchNorm2d) -> tupl
 
 @contextmanager
 def standing_in(convolutions: Sequence[Convolution]) -> Iterator[None]:
-    """Run these convolutions the faster way while the block runs."""
+    """Run these convolutions the faster way while the block runs, in one thread at a time."""
     runs: list[tuple[nn.Module, Any]] = [(each.conv, each.run) for each in convolutions]
     runs += [(each.norm, each.run_norm) for each in convolutions if each.norm is not None]
     runs += [(each.activation, each.run_activation) for each in convolutions if each.activation is not None]
@@ -110,11 +112,12 @@ def standing_in(convolutions: Sequence[Convolution]) -> Iterator[None]:
 
 
 @torch.no_grad()
-def find_convolutions(module: nn.Module, *, side: int) -> Sequence[Convolution]:
-    """Convolutions of a network in eval mode with a faster way, found by one pass and checked by another.
+def find_convolutions(module: nn.Module, *, side: int, in_bfloat16: bool = False) -> Sequence[Convolution]:
+    """Convolutions of a network in eval mode with a faster way, found by one pass and checked by others.
 
     None where the network would give other features, and on a GPU, where nothing of it was measured. `module` maps
-    (B, 3, side, side) images to (B, F) features.
+    (B, 3, side, side) images to (B, F) features. Activations that are applied in place are not any more if the network
+    will run `in_bfloat16`, where that takes three times as long.
     """
     like = next(module.parameters(), None)  # a backbone in an ONNX file has none
     if like is None or like.device.type != "cpu":
@@ -125,25 +128,39 @@ def find_convolutions(module: nn.Module, *, side: int) -> Sequence[Convolution]:
     )
     calls: dict[nn.Module, list[tuple[Any, Any]]] = {}
     noted = [each for each in module.modules() if type(each) in (nn.Conv2d, nn.BatchNorm2d, *_ACTIVATIONS)]
-    with hooked(noted, lambda each, inputs, output: calls.setdefault(each, []).append((inputs[0], output))):
-        expected = module(images)
-    for folding, activating in ((True, True), (True, False), (False, False)):
-        found = _find(calls, folding=folding, activating=activating)
-        try:
-            with standing_in(found):
-                features = module(images)
-        except (AttributeError, RuntimeError):  # this torch or processor lacks the operator
-            if not activating:
-                raise
-            continue
-        if (features - expected).abs().max() <= _CLOSE * expected.abs().max():
-            return found
+    in_place = [each for each in noted if in_bfloat16 and getattr(each, "inplace", False)]
+    has_operator = torch.backends.mkldnn.is_available() and torch._C._get_mkldnn_enabled()
+    with torch.autocast("cpu", enabled=False):
+        with hooked(noted, lambda each, took, gave: calls.setdefault(each, []).append((*took[:1], gave))):
+            expected = module(images)
+        _set_in_place(in_place, to=False)
+        for folding in (True, False):
+            found = _find(calls, folding=folding, activating=False)
+            if _agrees(module, images, expected, found):
+                activated = _find(calls, folding=folding, activating=has_operator)
+                return activated if _agrees(module, images, expected, activated) else found
+    _set_in_place(in_place, to=True)
     return ()
+
+
+def _agrees(module: nn.Module, images: Tensor, expected: Tensor, convolutions: Sequence[Convolution]) -> bool:
+    """Whether the features are the expected ones; not if modules take keywords, or an operator is missing."""
+    try:
+        with standing_in(convolutions):
+            features = module(images)
+    except (AttributeError, RuntimeError, TypeError):
+        return False
+    return bool((features - expected).abs().max() <= _CLOSE * expected.abs().max())
+
+
+def _set_in_place(activations: Sequence[Any], *, to: bool) -> None:
+    for each in activations:
+        each.inplace = to
 
 
 def _find(calls: Mapping[nn.Module, list[tuple[Any, Any]]], *, folding: bool, activating: bool) -> list[Convolution]:
     """Convolutions with their own norms and activations, and slow backward ones, by what modules took and gave."""
-    once = {module: runs[0] for module, runs in calls.items() if len(runs) == 1}
+    once = {module: runs[0] for module, runs in calls.items() if len(runs) == 1 and len(runs[0]) > 1}
     norms = {
         id(took): norm
         for norm, (took, _) in once.items()
@@ -151,9 +168,9 @@ def _find(calls: Mapping[nn.Module, list[tuple[Any, Any]]], *, folding: bool, ac
     }
     activations = {id(took): each for each, (took, _) in once.items() if activating and type(each) in _ACTIVATIONS}
     found = []
-    for conv, runs in calls.items():
+    for conv in calls:
         if isinstance(conv, nn.Conv2d) and conv.padding_mode == "zeros":
-            norm = norms.get(id(runs[0][1])) if folding and len(runs) == 1 else None
+            norm = norms.get(id(once[conv][1])) if folding and conv in once else None
             if norm is not None or _is_slow_backward(conv):
                 then = None if norm is None or isinstance(conv.padding, str) else activations.get(id(once[norm][1]))
                 found.append(Convolution(conv, norm, then))

@@ -152,10 +152,6 @@ class Extractor:
         self.device = device
         self.dtype = resolve_precision(precision, device)
         self._module = backbone.module.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        if device.type == "cpu" and self.dtype == torch.bfloat16:  # where in place takes three times as long
-            for part in backbone.module.modules():
-                if getattr(part, "inplace", False):
-                    setattr(part, "inplace", False)  # noqa: B010
         self.mean = 255 * torch.tensor(preprocess.mean, device=device).view(1, 3, 1, 1)
         self.std = 255 * torch.tensor(preprocess.std, device=device).view(1, 3, 1, 1)
         self.precision = str(self.dtype).removeprefix("torch.")
@@ -163,7 +159,7 @@ class Extractor:
     @cached_property
     def convolutions(self) -> Sequence[Convolution]:
         """Of the backbone, with a faster way."""
-        return find_convolutions(self._module, side=self.preprocess.crop)
+        return find_convolutions(self._module, side=self.preprocess.crop, in_bfloat16=self.dtype == torch.bfloat16)
 
     @torch.inference_mode()
     def extract(self, pixels: Pixels) -> Tensor:
@@ -174,8 +170,8 @@ class Extractor:
     @torch.inference_mode()
     def finish(self, run: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
         """(N, F) float32 on the device, by the module or a part of it with the same end."""
-        is_half = self.dtype != torch.float32
-        with torch.autocast(self.device.type, dtype=self.dtype, enabled=is_half), standing_in(self.convolutions):
+        is_half, convolutions = self.dtype != torch.float32, self.convolutions
+        with torch.autocast(self.device.type, dtype=self.dtype, enabled=is_half), standing_in(convolutions):
             return run(inputs.to(self.device)).flatten(1).float()
 
     def describe(self, *, views: int = 1) -> dict[str, object]:
@@ -191,7 +187,7 @@ class Extractor:
             "preprocess": self.preprocess.to_json(),
             "views": views,
             "precision": self.precision,
-            "convolutions": CONVOLUTIONS_VERSION,
+            **({"convolutions": CONVOLUTIONS_VERSION} if self.device.type == "cpu" else {}),
             "decoding": f"{DECODING_VERSION}, Pillow {PIL.__version__}",
             **unusual,
         }

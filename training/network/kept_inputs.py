@@ -167,7 +167,7 @@ def find_tail(
 
 
 CHUNK = 32  # images at a time; kernels differ by batch size in their last bits, so it is part of what a file holds
-KEPT_VERSION = 4  # raise it when what is kept, or how it is drawn, changes
+KEPT_VERSION = 3  # raise it when what is kept, or how it is drawn, changes
 
 Prepare = Callable[[npt.NDArray[np.int64]], Tensor]
 """Called with (n,) numbers of images; gives (n, 3, side, side) images for the network."""

@@ -1,6 +1,7 @@
 """Convolutions that stand in give the features and the gradients of the network as it is, and leave it as it was."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -191,14 +192,19 @@ def test_depthwise_convolutions_in_bfloat16_have_the_gradients_of_float32(kernel
         _assert_close(found[key], gradient, share=5e-2)
 
 
-def test_frozen_blocks_get_no_gradient() -> None:
+def test_frozen_blocks_get_no_gradient(activated) -> None:
     module = _backbone("mobilenet_v2").requires_grad_(False)
     last = list(module.features[-1].parameters())
     for parameter in last:
         parameter.requires_grad_(True)
+    convolutions = find_convolutions(module, side=SIDE)
+    assert sum(each.activation is not None for each in convolutions) == 35
+    activated.clear()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        _, found = _learn(module, find_convolutions(module, side=SIDE))
+        _, found = _learn(module, convolutions)
     assert len(found) == len(last)
+    if torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        assert len(activated) == 34, "all but the last, which learns"
 
 
 class _ReadBefore(nn.Module):
@@ -213,17 +219,72 @@ class _ReadBefore(nn.Module):
         return (self.activation(normed) + normed).mean(dim=(2, 3))
 
 
-@pytest.mark.parametrize("name", ["mobilenet_v2", "mobilenet_v3_small", "efficientnet_b0"])
+@pytest.fixture
+def activated(monkeypatch) -> list[torch.dtype]:
+    """Types of the inputs of every convolution that runs with its activation."""
+    kinds: list[torch.dtype] = []
+    run = Convolution._run_activated
+
+    def note(self: Convolution, inputs: Tensor, *others: Any) -> Tensor:
+        kinds.append(inputs.dtype)
+        return run(self, inputs, *others)
+
+    monkeypatch.setattr(Convolution, "_run_activated", note)
+    return kinds
+
+
+@pytest.mark.parametrize(("name", "count"), [("mobilenet_v2", 35), ("mobilenet_v3_small", 23), ("efficientnet_b0", 33)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_activations_are_part_of_the_convolutions_where_nothing_learns(name: str, dtype: torch.dtype) -> None:
+def test_activations_are_part_of_the_convolutions_where_nothing_learns(name, count, dtype, activated) -> None:
+    if dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        pytest.skip("the processor has no bfloat16")
     module = _backbone(name).requires_grad_(False)
-    convolutions = find_convolutions(module, side=SIDE)
-    assert sum(each.activation is not None for each in convolutions) >= 30 - 10 * (name == "mobilenet_v3_small")
+    in_half = {"dtype": dtype, "enabled": dtype == torch.bfloat16}
+    with torch.autocast("cpu", **in_half):  # as an extractor may call it
+        convolutions = find_convolutions(module, side=SIDE, in_bfloat16=dtype == torch.bfloat16)
+    for _ in range(2):
+        activated.clear()
+        with torch.autocast("cpu", **in_half), standing_in(convolutions):
+            found = module(_images())
+        assert activated == count * [dtype]
+        _assert_close(found.float(), module(_images()), share=1e-4 if dtype == torch.float32 else 5e-2)
+        for each in convolutions:  # as a training changes them
+            each.conv.weight.mul_(1.1)
+
+
+def test_in_bfloat16_nothing_is_applied_in_place_unless_the_network_needs_that() -> None:
+    module = _backbone("mobilenet_v2")
+    for half in (False, True):
+        find_convolutions(module, side=SIDE, in_bfloat16=half)
+        kinds = [each.inplace for each in module.modules() if isinstance(each, nn.ReLU6)]
+        assert kinds == [not half] * 35
+    needing = _restless(_ReadAfter()).eval()
+    assert not find_convolutions(needing, side=8, in_bfloat16=True)
+    assert needing.activation.inplace
+
+
+class _ReadAfter(nn.Module):
+    """What the norm gives is changed in place, and read after that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.activation = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True)
+
+    def forward(self, images: Tensor) -> Tensor:
+        normed = self.norm(self.conv(images))
+        self.activation(normed)
+        return normed.mean(dim=(2, 3))
+
+
+def test_where_the_operator_is_missing_activations_stay_apart(monkeypatch) -> None:
+    module = _backbone("mobilenet_v2").requires_grad_(False)
     expected = module(_images())
-    with torch.autocast("cpu", dtype=dtype, enabled=dtype == torch.bfloat16), standing_in(convolutions):
-        found = module(_images())
-    assert found.dtype == dtype
-    _assert_close(found.float(), expected, share=1e-4 if dtype == torch.float32 else 5e-2)
+    monkeypatch.setattr(torch.ops, "mkldnn", object())
+    convolutions = find_convolutions(module, side=SIDE)
+    assert {each.activation for each in convolutions} == {None}
+    assert sum(each.norm is not None for each in convolutions) == 52
+    with torch.autocast("cpu", dtype=torch.bfloat16), standing_in(convolutions):
+        _assert_close(module(_images()).float(), expected, share=5e-2)
 
 
 def test_an_activation_is_not_part_of_a_convolution_where_something_else_reads_its_input() -> None:

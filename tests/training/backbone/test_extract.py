@@ -161,8 +161,10 @@ def test_view_zero_is_the_serving_view_and_others_depend_on_the_content_alone(pi
 def test_bfloat16_features_are_float32_numbers_close_to_the_float32_ones(pictures, backbone, extractor) -> None:
     images = [read_image(path, target_side=SMALL.resize) for path in _list(pictures)[:4]]
     pixels = np.stack([preprocess_image(image, SMALL) for image in images])
-    low = Extractor(backbone, SMALL, device=torch.device("cpu"), precision="bfloat16").extract(pixels)
+    extractor_low = Extractor(backbone, SMALL, device=torch.device("cpu"), precision="bfloat16")
+    low = extractor_low.extract(pixels)
     assert low.dtype == torch.float32
+    assert len(extractor_low.convolutions) == len(extractor.convolutions), "found by passes in float32"
     cosines = torch.nn.functional.cosine_similarity(low, extractor.extract(pixels))
     assert cosines.min() > 0.999
     assert not torch.equal(low, extractor.extract(pixels))

@@ -101,7 +101,7 @@ def _take_steps(case: str) -> dict[str, Tensor]:
     backbone = Backbone("small", _Small().eval().requires_grad_(False), 8)
     extractor = Extractor(backbone, preprocess, device=CPU, precision="float32")
     head = ProjectionHead(torch.from_numpy(rng.normal(size=(4, 8))), torch.zeros(4))
-    model = build_model(extractor, head, plan_blocks(backbone, config, side=SIDE), config=config, side=SIDE)
+    model = build_model(extractor, head, plan_blocks(backbone, config, side=SIDE), config=config)
     inputs = FinetuneInputs(extractor, pixels, side=SIDE)
     loss = build_loss(config.loss, class_count=CLASSES, embedding_dim=4, generator=phase_generator(0, FINETUNING, 0))
     confidences = torch.from_numpy(rng.random((IMAGES, CLASSES)))

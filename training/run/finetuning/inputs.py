@@ -17,7 +17,7 @@ from index.images.preprocess import Pixels
 from index.progress import Progress
 from index.threads import map_ahead
 from training.backbone.backbones import Backbone, arrange_images, require_input_size
-from training.backbone.convolutions import standing_in
+from training.backbone.convolutions import CONVOLUTIONS_VERSION, standing_in
 from training.backbone.extract import BATCH_IMAGES, Extractor, resolve_precision
 from training.head.embedding_heads import ProjectionHead
 from training.network.decoded_images import centre_views, cut_windows, draw_views, draw_windows, require_space
@@ -107,9 +107,9 @@ def find_precision(job: TrainingJob, model: NetworkModel, pixels: Pixels, rows: 
 
 
 def build_model(
-    extractor: Extractor, head: ProjectionHead, blocks: list[Block], *, config: TrainConfig, side: int
+    extractor: Extractor, head: ProjectionHead, blocks: list[Block], *, config: TrainConfig
 ) -> NetworkModel:
-    """Trainable model around the extractor's backbone, on its device; `side` is the size of training views."""
+    """Trainable model around the extractor's backbone, on its device."""
     model = NetworkModel(
         extractor.backbone,
         head,
@@ -236,6 +236,7 @@ def keep_centres(
         "preprocess": extractor.preprocess.to_json(),
         "view": backbone.view,
         "dtype": str(extractor.dtype),
+        "convolutions": CONVOLUTIONS_VERSION,
     }
     centre = KeptInputs.plan(tail, hashes=hashes, how=how, cache=cache)
     if centre.array.bytes >= pixels.size:

@@ -142,7 +142,7 @@ def measure_seconds(job: TrainingJob, prepared: PreparedData, *, width: int) -> 
     side = view_side(extractor.backbone, config)
     head = ProjectionHead(torch.eye(width, training.features.shape[1]), torch.zeros(width))
     blocks = plan_blocks(extractor.backbone, config, side=config.input.crop)
-    model = build_model(extractor, head, blocks, config=config, side=side)
+    model = build_model(extractor, head, blocks, config=config)
     model.precision = PRECISIONS[find_precision(job, model, pixels, np.arange(size), side=side)]
     rows = torch.arange(min(size, config.finetuning.images_at_once))
     views = draw_views(pixels, rows, side=side, generator=phase_generator(config.seed, FINETUNING, 0))

@@ -159,11 +159,10 @@ def finetune_backbone(
                     "frozen": compared.search(lambda rows: embed_features(rival, features[rows])),
                     "fine-tuned": compared.search(lambda rows: embed_features(own, tuned[rows])),
                 }
-            if fit_tuned is fit:  # which leaves labels of low confidence out itself
-                head = fit(weighted)
-            if head is None:
-                trusted = choose_rows(confidences, config=job.config)
-                head = whiten(weighted if trusted is None else weighted.take(trusted.numpy()))
+            trusted = choose_rows(confidences, config=job.config)
+            chosen = weighted if trusted is None else weighted.take(trusted.numpy())
+            trains = fit_tuned is fit and frozen.method not in RIVALS  # and leaves labels of low confidence out itself
+            head = fit_tuned(weighted if trains else chosen) or whiten(chosen)
         deciding = {name: choose_parts(parts, purpose=job.config.for_) for name, parts in found.items()}
         if not (selected := tuned is not None and selects_finetuned(deciding)):
             load_weights(loop.model, loop.start)
@@ -255,7 +254,7 @@ def prepare_loop(
         progress=partial(on_images, f"decoding ({decoding.bytes / 1e6:,.0f} MB)"),
     )
     on_images("choosing a precision", 0, 1)
-    model = build_model(extractor, start, task.blocks, config=task.config, side=task.side)
+    model = build_model(extractor, start, task.blocks, config=task.config)
     model.precision = PRECISIONS[find_precision(job, model, pixels, data.split.train, side=task.side)]
     on_images("choosing a precision", 1, 1)
     loss = task.build_loss()
@@ -310,7 +309,7 @@ def help_training(
     """
     machine = current_team().machine
     extractor = sent.open(machine)
-    model = build_model(extractor, start, task.blocks, config=task.config, side=task.side)
+    model = build_model(extractor, start, task.blocks, config=task.config)
     model.precision = precision
     loss = task.build_loss()
     unpack_module(loss, loss_begun, name="loss")

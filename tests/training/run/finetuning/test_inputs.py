@@ -87,7 +87,7 @@ def _keep(config: TrainConfig, cache: Path) -> tuple[NetworkModel, Extractor, np
     extractor = Extractor(backbone, PreprocessConfig(40, 32), device=torch.device("cpu"), precision="float32")
     pixels = np.random.default_rng(0).integers(256, size=(70, 40, 40, 3), dtype=np.uint8)
     blocks = plan_blocks(backbone, config, side=32)
-    model = build_model(extractor, ProjectionHead(torch.eye(8, 576), torch.zeros(8)), blocks, config=config, side=32)
+    model = build_model(extractor, ProjectionHead(torch.eye(8, 576), torch.zeros(8)), blocks, config=config)
     hashes = [str(n) for n in range(70)]
     centre = keep_centres(extractor, blocks, pixels, hashes=hashes, config=config, cache=cache, watcher=Watcher())
     return model, extractor, pixels, FinetuneInputs(extractor, pixels, side=32, centre=centre)
