@@ -63,10 +63,25 @@ def test_noise(tmp_path: Path, dataset: str, capsys: pytest.CaptureFixture[str])
 
 def test_network(tmp_path: Path, dataset: str) -> None:
     small = ("--weights", "none", "--finetune", "last-1", "--epochs", "1", "--width", "4", "--image-size", "64")
-    asked = ("--dataset", dataset, "--noise", "clean", "--rival", "crop:own")
-    results = run("network.__main__", tmp_path, *asked, *small, record="results/*.json")["default"]
-    assert 0 <= results["recall_at_1"]["mean"] <= 100
-    assert results["cells"][0]["seconds"]["processor"] > 0
+    asked = (
+        "--dataset",
+        dataset,
+        "--noise",
+        "clean",
+        "--rival",
+        "crop:own",
+        "--variant",
+        "default",
+        "--variant",
+        "frozen",
+    )
+    results = run("network.__main__", tmp_path, *asked, *small, record="results/*.json")
+    assert all(cell["seconds"]["processor"] > 0 for cell in results.pop("cells"))
+    leads = {name: found["lead"] for name, found in results.items()}
+    ours = [f"default, {head}" for head in ("exported", "whitening")]
+    assert [name for name, lead in leads.items() if lead is None] == ours
+    assert {"frozen, exported", "frozen, whitening", "raw, crop, own, exported"} < leads.keys()
+    assert all(0 <= found[score]["mean"] <= 100 for found in results.values() for score in ("recall_at_1", "map_at_r"))
 
 
 def test_network_sweep(tmp_path: Path, dataset: str) -> None:
