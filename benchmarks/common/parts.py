@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.common.record import write_record
+from benchmarks.common.record import print_machine, write_record
 
 _ENVIRONMENT = (
     *("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "MALLOC_ARENA_MAX", "MALLOC_TRIM_THRESHOLD_"),
@@ -68,3 +68,10 @@ def run_parts(
         tables.append(parts[name].table(results))
         (options.out / f"table-{name}{suffix}.md").write_text(f"{tables[-1]}\n")
     return measured, tables
+
+
+def print_parts(parts: Mapping[str, Part], options: argparse.Namespace, *given: object) -> None:
+    """Measure each part asked for as `run_parts` does, and print the machine and all tables."""
+    _, tables = run_parts(parts, options, *given)
+    print_machine([options.seed])
+    print("", *tables, sep="\n\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import os
@@ -208,6 +209,13 @@ def ending_in_words(script: str) -> Iterator[None]:
     except KeyboardInterrupt:
         print("\nInterrupted; the same command goes on from here.", file=sys.stderr)
         sys.exit(130)
+
+
+def unpack_labels(name: str, folder: Path) -> tuple[Path, list[dict[str, str]]]:
+    """Folder of an archive NAME.tar of RETRIEVAL_SHARED, unpacked once, and the rows of its labels.csv."""
+    unpacked = unpack_shared(f"{name}.tar", folder) / name
+    with (unpacked / "labels.csv").open(newline="", encoding="utf-8") as file:
+        return unpacked, list(csv.DictReader(file))
 
 
 def print_machine(seeds: Sequence[int]) -> None:

@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.parts import Part, make_parser, parse_counts, run_parts
+from benchmarks.common.parts import Part, make_parser, parse_counts, print_parts
 from benchmarks.common.record import (
     describe_machine,
     digest,
@@ -35,7 +35,6 @@ from benchmarks.common.record import (
     find_weights,
     hash_code,
     keep,
-    print_machine,
     run_retrieval,
 )
 from benchmarks.common.tables import format_spread, format_table, spread
@@ -66,9 +65,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> None:
     with ending_in_words("indexing"):
         options = parse_options(arguments)
-        _, tables = run_parts(PARTS, options, Bench.open(options))
-        print_machine([options.seed])
-        print("", *tables, sep="\n\n")
+        print_parts(PARTS, options, Bench.open(options))
 
 
 @dataclass(frozen=True, slots=True)

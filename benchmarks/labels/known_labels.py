@@ -8,7 +8,6 @@ of Tiny-ImageNet are those of its two archives (of the larger one a hundred imag
 from __future__ import annotations
 
 import argparse
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common.record import find_weights, unpack_shared, unpack_tiny_imagenet, write_with_record
+from benchmarks.common.record import find_weights, unpack_labels, unpack_shared, unpack_tiny_imagenet, write_with_record
 from benchmarks.noise.features import open_extractor
 from benchmarks.noise.splits import list_clothing
 from training.backbone.extract import extract_features, open_store
@@ -92,10 +91,7 @@ def list_images(name: str, part: str, images: Path) -> tuple[list[Path], dict[st
             step = max(seen.values()) // _PER_CLASS
             records = records[::step]
     else:
-        archive = {"groceries": "groceries", "cifar-n": "cifar-n"}[name]
-        folder = unpack_shared(f"{archive}.tar", images) / archive
-        with (folder / "labels.csv").open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
+        folder, rows = unpack_labels(name, images)
         if name == "groceries":
             rows = [row for row in rows if (row["split"] == "train") == reported]
             return [folder / row["path"] for row in rows], {"right": [row["label"] for row in rows]}

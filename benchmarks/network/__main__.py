@@ -113,9 +113,8 @@ def main(arguments: list[str] | None = None) -> None:
             report(options, dataset, noise, found, rivals)
             kind, _, share = noise.partition(":")
             for variant, cells in found.items() if kind in (CLEAN, "uniform") else ():
-                curves[variant][float(share or 0)] = np.mean(
-                    [100 * cell["closed_form"]["recall"]["1"] for cell in cells]
-                )
+                recalls = [100 * HEADS["whitening"](cell)["recall"]["1"] for cell in cells]
+                curves[variant][float(share or 0)] = np.mean(recalls)
         if all(len(line) > 1 for line in curves.values()):
             chart = draw_curve(curves, title=f"Recall@1 in %, {dataset}, head of --for new")
             (options.out / "results" / f"{name_set(dataset, options.backbone.replace('/', '-'))}.svg").write_text(
@@ -142,9 +141,8 @@ def report(
             recall = over_seeds([100 * one["recall"]["1"] for one in ones])
             precision = over_seeds([100 * one["map_at_r"] for one in ones])
             lead = None if name == ours else lead_in_points(hits[ours], hits[name], classes=classes)
-            told = "" if lead is None else format_interval(lead)
-            weight, minutes = _describe_networks(cells_of.get(name, ()))
-            rows.append([head, name, format_deviation(recall), format_deviation(precision), told, weight, minutes])
+            scores = [format_deviation(recall), format_deviation(precision), format_interval(lead) if lead else ""]
+            rows.append([head, name, *scores, *_describe_networks(cells_of.get(name, ()))])
             results[f"{name}, {head}"] = {"recall_at_1": recall, "map_at_r": precision, "lead": lead}
     kept = ("name", "seconds", "load")
     cells = [{name: cell[name] for name in kept} for cells in cells_of.values() for cell in cells]
@@ -154,10 +152,8 @@ def report(
     print(f"\n{text}", flush=True)
     plan = [f"{name}-{value}" for name in PLANNED if (value := getattr(options, name)) is not None]
     name = name_set(dataset, noise, "_".join(plan))
-    settings = vars(options)
-    write_record(
-        options.out / "results" / f"{name}.json", settings=settings, results={**results, "cells": cells}, text=text
-    )
+    file, results = options.out / "results" / f"{name}.json", {**results, "cells": cells}
+    write_record(file, settings=vars(options), results=results, text=text)
 
 
 def _describe_networks(cells: Sequence[Mapping[str, Any]]) -> tuple[str, str]:

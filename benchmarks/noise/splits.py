@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.common.record import find_photos, unpack_shared, unpack_tiny_imagenet
+from benchmarks.common.record import find_photos, unpack_labels, unpack_shared, unpack_tiny_imagenet
 from index.errors import InputError
 from training.data.datasets import Dataset, Record, list_dataset
 from training.data.protocols import Splits, load_protocol
@@ -81,11 +80,10 @@ def _cars_seen(images: Path) -> Splits:
 
 def _groceries(images: Path) -> dict[str, list[Record]]:
     """The photos of the official parts `train`, `val` and `test`."""
-    folder = unpack_shared("groceries.tar", images) / "groceries"
+    folder, rows = unpack_labels("groceries", images)
     parts: dict[str, list[Record]] = {"train": [], "val": [], "test": []}
-    with (folder / "labels.csv").open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            parts[row["split"]].append(Record(folder / row["path"], row["label"]))
+    for row in rows:
+        parts[row["split"]].append(Record(folder / row["path"], row["label"]))
     return parts
 
 
@@ -113,9 +111,7 @@ def _split_groceries(parts: dict[str, list[Record]]) -> Splits:
 
 
 def _cifar_n_worse(images: Path) -> Splits:
-    folder = unpack_shared("cifar-n.tar", images) / "cifar-n"
-    with (folder / "labels.csv").open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    folder, rows = unpack_labels("cifar-n", images)
     train, test = rows[::CIFAR_STEP], rows[1::CIFAR_STEP]
     return (
         Dataset(tuple(Record(folder / row["path"], row["worse"]) for row in train)),

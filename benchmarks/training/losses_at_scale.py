@@ -27,9 +27,9 @@ import psutil
 import torch
 from torch import Tensor, nn
 
-from benchmarks.common.parts import Part, make_parser, parse_counts, run_parts
+from benchmarks.common.parts import Part, make_parser, parse_counts, print_parts
 from benchmarks.common.processes import run_alone
-from benchmarks.common.record import digest, hash_code, keep, print_machine
+from benchmarks.common.record import digest, hash_code, keep
 from benchmarks.common.tables import format_spread, format_table, spread
 from training.losses.anchor_loss import anchor_loss, confidence_pairs, label_pairs
 
@@ -249,10 +249,7 @@ def run_contestant() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    options = parse_options(arguments)
-    _, tables = run_parts(PARTS, options)
-    print_machine([options.seed])
-    print("", *tables, sep="\n\n")
+    print_parts(PARTS, parse_options(arguments))
 
 
 if __name__ == "__main__":

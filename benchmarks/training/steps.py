@@ -23,9 +23,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.common.parts import Part, make_parser, parse_counts, run_parts
+from benchmarks.common.parts import Part, make_parser, parse_counts, print_parts
 from benchmarks.common.processes import run_alone
-from benchmarks.common.record import digest, hash_code, keep, print_machine
+from benchmarks.common.record import digest, hash_code, keep
 from benchmarks.common.tables import format_spread, format_table, spread
 from index.images.preprocess import PreprocessConfig
 from training.backbone.backbones import Backbone, arrange_images, load_backbone
@@ -151,10 +151,7 @@ def run_contestant() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    options = parse_options(arguments)
-    _, tables = run_parts(PARTS, options)
-    print_machine([options.seed])
-    print("", *tables, sep="\n\n")
+    print_parts(PARTS, parse_options(arguments))
 
 
 if __name__ == "__main__":

@@ -161,8 +161,7 @@ def finetune_backbone(
                 }
             trusted = choose_rows(confidences, config=job.config)
             chosen = weighted if trusted is None else weighted.take(trusted.numpy())
-            trains = fit_tuned is fit and frozen.method not in RIVALS  # and leaves labels of low confidence out itself
-            head = fit_tuned(weighted if trains else chosen) or whiten(chosen)
+            head = fit_tuned(weighted if fit_tuned is fit and frozen.method not in RIVALS else chosen) or whiten(chosen)
         deciding = {name: choose_parts(parts, purpose=job.config.for_) for name, parts in found.items()}
         if not (selected := tuned is not None and selects_finetuned(deciding)):
             load_weights(loop.model, loop.start)
@@ -367,7 +366,7 @@ def fit_head(
 ) -> Head | None:
     """Head of a method on features of a frozen or fine-tuned backbone: trained, or in closed form for a rival.
 
-    None where a trained head has too few images to span a direction.
+    None where a trained head has too few images to span a direction. Training leaves labels of low confidence out.
     """
     if method not in RIVALS:
         return next(iter(fit_heads(images, [plan], config=config, device=device, rivals=False).values()), None)
