@@ -6,10 +6,12 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.common.record import print_machine, write_record
+from benchmarks.common.processes import run_alone
+from benchmarks.common.record import keep, print_machine, write_record
 
 _ENVIRONMENT = (
     *("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "MALLOC_ARENA_MAX", "MALLOC_TRIM_THRESHOLD_"),
@@ -75,3 +77,17 @@ def print_parts(parts: Mapping[str, Part], options: argparse.Namespace, *given: 
     _, tables = run_parts(parts, options, *given)
     print_machine([options.seed])
     print("", *tables, sep="\n\n")
+
+
+def measure_in_turns(
+    module: str, part: str, settings: Mapping[str, Mapping[str, Any]], *, folder: Path, rounds: int
+) -> dict[str, list[dict[str, Any]]]:
+    """Documents of `python -m MODULE alone` by contestant, each with its settings; what was measured is kept."""
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in settings}
+    for turn in range(rounds):
+        for place, (name, runs) in enumerate(found.items()):
+            print(f"  {part}, round {turn + 1}: {name}", file=sys.stderr, flush=True)
+            given = {"part": part, "contestant": name, **settings[name]}
+            alone = partial(run_alone, module, "alone", settings=given, failing="it ended with {}")
+            runs.append(keep(folder / f"{part}-{turn}-{place}.json", alone))
+    return found

@@ -18,7 +18,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +26,8 @@ import psutil
 import torch
 from torch import Tensor, nn
 
-from benchmarks.common.parts import Part, make_parser, parse_counts, print_parts
-from benchmarks.common.processes import run_alone
-from benchmarks.common.record import digest, hash_code, keep
+from benchmarks.common.parts import Part, make_parser, measure_in_turns, parse_counts, print_parts
+from benchmarks.common.record import digest, hash_code
 from benchmarks.common.tables import format_spread, format_table, spread
 from training.losses.anchor_loss import anchor_loss, confidence_pairs, label_pairs
 
@@ -174,16 +172,11 @@ def _own_bytes() -> int:
 
 def measure(part: str, options: argparse.Namespace) -> dict[str, Any]:
     """Every contestant in every round, by name, and how far each is from the first; what was measured is kept."""
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in CONTESTANTS[part]}
     sizes = {name: getattr(options, name) for name in ("batch", "classes", "width", "seed", "repeats")}
     folder = options.out / f"kept-{digest([sizes, hash_code('training/losses', 'benchmarks/training')])}"
-    gradients = {name: folder / f"gradients-{part}-{place}.npz" for place, name in enumerate(found)}
-    for turn in range(options.rounds):
-        for place, (name, runs) in enumerate(found.items()):
-            print(f"  {part}, round {turn + 1}: {name}", file=sys.stderr, flush=True)
-            settings = {"part": part, "contestant": name, "gradients": str(gradients[name]), **sizes}
-            alone = partial(run_alone, MODULE, "alone", settings=settings, failing="it ended with {}")
-            runs.append(keep(folder / f"{part}-{turn}-{place}.json", alone))
+    gradients = {name: folder / f"gradients-{part}-{place}.npz" for place, name in enumerate(CONTESTANTS[part])}
+    settings = {name: {"gradients": str(file), **sizes} for name, file in gradients.items()}
+    found = measure_in_turns(MODULE, part, settings, folder=folder, rounds=options.rounds)
     rows = {name: summarise(runs) for name, runs in found.items()}
     for name, row in rows.items():
         row["apart"] = compare(gradients[name], gradients[next(iter(rows))])

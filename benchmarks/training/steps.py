@@ -17,15 +17,13 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.common.parts import Part, make_parser, parse_counts, print_parts
-from benchmarks.common.processes import run_alone
-from benchmarks.common.record import digest, hash_code, keep
+from benchmarks.common.parts import Part, make_parser, measure_in_turns, parse_counts, print_parts
+from benchmarks.common.record import digest, hash_code
 from benchmarks.common.tables import format_spread, format_table, spread
 from index.images.preprocess import PreprocessConfig
 from training.backbone.backbones import Backbone, arrange_images, load_backbone
@@ -110,16 +108,11 @@ def time_steps(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def measure(part: str, options: argparse.Namespace) -> dict[str, Any]:
     """Every contestant in every round, by name; what was measured is kept."""
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in CONTESTANTS}
     sizes = {name: getattr(options, name) for name in ("batch", "seed", "repeats")}
     code = hash_code("training", "benchmarks/training")
     folder = options.out / f"kept-{digest([sizes, code, torch.__version__])}"
-    for turn in range(options.rounds):
-        for place, (name, runs) in enumerate(found.items()):
-            print(f"  {part}, round {turn + 1}: {name}", file=sys.stderr, flush=True)
-            settings = {"part": part, "contestant": name, **sizes}
-            alone = partial(run_alone, MODULE, "alone", settings=settings, failing="it ended with {}")
-            runs.append(keep(folder / f"{part}-{turn}-{place}.json", alone))
+    settings = dict.fromkeys(CONTESTANTS, sizes)
+    found = measure_in_turns(MODULE, part, settings, folder=folder, rounds=options.rounds)
     rows = {name: spread([statistics.median(run["images_per_second"]) for run in runs]) for name, runs in found.items()}
     return {"part": part, **sizes, "rows": rows}
 
